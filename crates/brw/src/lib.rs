@@ -59,11 +59,12 @@ use histograms::Direction;
 
 /// What the two kinds of servers do each in its own way.
 pub trait Objects: Send + Sync + 'static {
-    /// Where a server counts the bytes that reads sent and writes carried: places among its
-    /// counters.
-    const BYTES_READ_AND_WRITTEN: (usize, usize);
-    /// What the answer to a punch says of the object.
-    const SAID_OF_PUNCHED: Valid;
+    /// Where among its counters a server counts the bytes that reads sent.
+    const READ_BYTES: usize;
+    /// Where it counts those that writes carried.
+    const WRITTEN_BYTES: usize;
+    /// Which attributes of the object the reply to a punch has (`o_valid`).
+    const PUNCH_REPLY_VALID: Valid;
 
     /// The object that a request names.
     ///

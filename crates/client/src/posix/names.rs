@@ -13,7 +13,7 @@ use super::{
 use crate::boxed;
 use crate::cache::{Inode, LayoutState, Pin};
 use crate::data::FileLayout;
-use crate::meta::{CreateRequest, LookupDepth};
+use crate::meta::{CreateRequest, LookupDepth, Removes};
 
 impl FileSystem {
     /// Finds `name` in `parent`. A name found counts as one lookup of its node. No RPC if locks cover
@@ -184,7 +184,7 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         let parent = self.0.pin(parent)?;
         let layout = self.0.layout_of(&parent, name);
-        let unlink = || self.0.meta.unlink(who, &parent, name, false);
+        let unlink = || self.0.meta.unlink(who, &parent, name, Removes::File);
         let is_gone = self.0.retry_with_rights(who, &[&parent], unlink).await?;
         self.0.note_gone(layout.filter(|_| is_gone));
         Ok(())
@@ -197,7 +197,7 @@ impl FileSystem {
     #[boxed]
     pub async fn rmdir(&self, who: &Credentials, parent: NodeId, name: &Name) -> Result<(), Errno> {
         let parent = self.0.pin(parent)?;
-        let unlink = || self.0.meta.unlink(who, &parent, name, true);
+        let unlink = || self.0.meta.unlink(who, &parent, name, Removes::Directory);
         self.0.retry_with_rights(who, &[&parent], unlink).await.map(|_| ())
     }
 

@@ -22,8 +22,9 @@ pub(crate) struct Files {
 }
 
 impl Objects for Files {
-    const BYTES_READ_AND_WRITTEN: (usize, usize) = (counters::READ_BYTES, counters::WRITE_BYTES);
-    const SAID_OF_PUNCHED: Valid = Valid(
+    const READ_BYTES: usize = counters::READ_BYTES;
+    const WRITTEN_BYTES: usize = counters::WRITE_BYTES;
+    const PUNCH_REPLY_VALID: Valid = Valid(
         Valid::ID.0
             | Valid::SIZE.0
             | Valid::BLOCKS.0
