@@ -407,10 +407,16 @@ mod tests {
         assert_eq!(notices.state.lock().lanes[0].threads, 0);
         // Another directory is not delayed.
         let other = notices.names(2, [(name("b"), NameInvalidation::Drop)]);
-        assert_eq!(received.recv_timeout(SOON), Ok((Notice::Name(2, name("b")), NameInvalidation::Drop)));
+        assert_eq!(
+            received.recv_timeout(SOON),
+            Ok((Notice::Name(2, name("b")), NameInvalidation::Drop))
+        );
         assert!(other.blocking_recv().is_err(), "there is nothing to hear but its end");
         drop(call);
-        assert_eq!(received.recv_timeout(SOON), Ok((Notice::Name(1, name("a")), NameInvalidation::Expire)));
+        assert_eq!(
+            received.recv_timeout(SOON),
+            Ok((Notice::Name(1, name("a")), NameInvalidation::Expire))
+        );
         assert!(delivered.blocking_recv().is_err());
     }
 

@@ -113,7 +113,7 @@ pub use salvage::{Salvaged, salvage};
 use crate::{
     commit::Committer,
     database::{Database, Opened},
-    files::{File, Files, FilesOptions, HostSpace, DataFileId},
+    files::{DataFileId, File, Files, FilesOptions, HostSpace},
     overlay::Overlay,
     record::{LENT, Record, index_key, name_key, parse_object_key},
     scratch::Scratch,

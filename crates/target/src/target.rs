@@ -108,10 +108,7 @@ struct Start {
 }
 
 /// What the store knows of the starts before this one, which it has a record of from now on.
-fn record_start(
-    store: &dyn Store,
-    config: &TargetConfig,
-) -> Result<(LastRcvd, Start), StoreError> {
+fn record_start(store: &dyn Store, config: &TargetConfig) -> Result<(LastRcvd, Start), StoreError> {
     let mut past = LastRcvd::load(store)?;
     let mut transaction = Transaction::new();
     let instance = past.next_instance()?;

@@ -9,9 +9,7 @@ use sheen_types::{Errno, Extent, Fid, InodeBits, Instant, MdtIndex, Name, Resour
 use super::{CachedOpen, FileLockRecords, InodeState, InodeTable, KernelCache, NameHasher, Pin};
 use crate::data::DataEvents;
 use crate::locks::{ClientNamespace, CoveredCache, LostLock};
-use crate::types::{
-    FileType, Invalidated, LockOwner, NameInvalidation, NodeId, Stale, StaleName,
-};
+use crate::types::{FileType, Invalidated, LockOwner, NameInvalidation, NodeId, Stale, StaleName};
 
 /// What the locks of MDTs cover of inodes but their data: the inode cache, and the kernel that is notified of it.
 pub(crate) struct CoveredMetadata {

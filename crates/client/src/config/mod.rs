@@ -328,11 +328,8 @@ fn make_mdt(
     );
     targets.router.add(&locks);
     targets.keep_mdt(target, Arc::clone(import), Arc::clone(&locks));
-    let place = DataPlace {
-        kind: ImportKind::Mds,
-        index: target.index,
-        path: Arc::downgrade(path),
-    };
+    let place =
+        DataPlace { kind: ImportKind::Mds, index: target.index, path: Arc::downgrade(path) };
     events.attach(&locks, Some(place));
     // It may have been connected before its reports went anywhere.
     events.connected(&import.connect_data());

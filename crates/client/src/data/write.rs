@@ -190,7 +190,8 @@ impl Object {
             }
             let ObjectState { dirty, writing, through, .. } = &mut *state;
             let range = (extent.start, end);
-            let (bulk, needs_whole_pages) = (self.target.limits().bulk_bytes, self.target.needs_whole_pages());
+            let (bulk, needs_whole_pages) =
+                (self.target.limits().bulk_bytes, self.target.needs_whole_pages());
             let is_under_way = |from, to| {
                 let (from, to) = if needs_whole_pages { widened(from, to) } else { (from, to) };
                 writing.overlaps(from, to) || through.overlaps(from, to, through.last())

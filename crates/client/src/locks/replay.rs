@@ -59,7 +59,10 @@ impl ClientNamespace {
         let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
         let call = Call { kind: CallKind::Recovery, ..Call::new(request) };
         let namespace = Arc::downgrade(self);
-        LockReplay { call, done: Box::new(move |answer| take_replay_reply(&namespace, handle, answer)) }
+        LockReplay {
+            call,
+            done: Box::new(move |answer| take_replay_reply(&namespace, handle, answer)),
+        }
     }
 
     /// As in Lustre, the lock of an open file stays.

@@ -87,8 +87,8 @@ use crate::targets::Targets;
 pub use crate::cache::{KernelNotifier, NAME_TIMEOUT, PagesKept, SizeRaise};
 pub use crate::types::{
     Attributes, Credentials, Fallocate, FileLock, FileLockMode, FileType, Invalidated, LockOwner,
-    NameInvalidation, NodeId, OpenCounts, OpenFlags, Seek, SetAttributes, SetTime, Stale, StaleName, TYPE_MASK, VersionFlush,
-    XattrMode,
+    NameInvalidation, NodeId, OpenCounts, OpenFlags, Seek, SetAttributes, SetTime, Stale,
+    StaleName, TYPE_MASK, VersionFlush, XattrMode,
 };
 pub(crate) use ahead::StatAhead;
 pub use ahead::{AheadCounts, AheadSettings};

@@ -142,7 +142,7 @@ impl ImportOwner for ImportEvents {
     fn before_lock_replay(&self) -> BoxFuture<'static, ()> {
         let locks = self.locks.get().and_then(Weak::upgrade);
         // No lock of the MGS covers a cache that outlives its use.
-        let locks = locks.filter(|_| self.data.get().is_some());
+        let locks = locks.filter(|_| self.place.get().is_some());
         Box::pin(async move {
             if let Some(locks) = locks {
                 locks.forgo_unused().await;
@@ -199,7 +199,9 @@ impl Targets {
             ImportKind::Mgs => connect::offer_to_mgs(),
             ImportKind::Mds => connect::offer_to_mdt(),
             // A mount has no reverse imports.
-            ImportKind::Ost | ImportKind::Reverse => connect::offer_to_ost(self.first_mdt_terms().as_ref()),
+            ImportKind::Ost | ImportKind::Reverse => {
+                connect::offer_to_ost(self.first_mdt_terms().as_ref())
+            }
         };
         self.connector.import(ImportConfig {
             target: target.uuid.clone(),

@@ -309,7 +309,11 @@ impl PlacementOst {
         let state = channel.state();
         let is_away = !self.is_precreated_current(&precreated) || state != ImportState::Full;
         let comes_back = state != ImportState::Closed && !channel.has_wrong_identity();
-        self.is_active() && precreated.create_max > 0 && is_away && !precreated.is_full && comes_back
+        self.is_active()
+            && precreated.create_max > 0
+            && is_away
+            && !precreated.is_full
+            && comes_back
     }
 
     /// Whether the OST is full, and may have space in a moment: objects that files have lost are still to be removed
@@ -340,7 +344,9 @@ impl PlacementOst {
         let replays = matches!(state, Replay | ReplayLocks | ReplayWait | Recover);
         let may_become_usable = self.may_become_usable();
         let mut precreated = self.precreated.lock();
-        let is_asked = state == Full && precreated.agreed.is_some() && !self.is_precreated_current(&precreated);
+        let is_asked = state == Full
+            && precreated.agreed.is_some()
+            && !self.is_precreated_current(&precreated);
         if !(may_become_usable && (replays || is_asked || channel.is_refused_in_recovery())) {
             precreated.recovers_since = None;
             return false;

@@ -371,7 +371,10 @@ fn another_mdt_in_the_place_of_ours_is_waited_out() {
         cluster.crash();
         cluster.submit(CallKind::Normal);
         cluster.run(60);
-        assert_eq!((cluster.answered(), cluster.failures().len(), cluster.wrong_identities), (1, 0, 1));
+        assert_eq!(
+            (cluster.answered(), cluster.failures().len(), cluster.wrong_identities),
+            (1, 0, 1)
+        );
         assert!(cluster.engine.has_wrong_identity() && cluster.engine.counters().connects > 2);
         cluster.server.stranger = None;
         cluster.run(60);

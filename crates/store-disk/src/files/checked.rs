@@ -26,7 +26,7 @@ use rustix::{
 use sheen_store::{BlockSum, Damage, Finding, StoreError, joined};
 
 use super::{
-    File, Files, DataFileId, path_of, store_error,
+    DataFileId, File, Files, path_of, store_error,
     sums::{BLOCK_BYTES, Block, CHUNK_BLOCKS, Sums, Trust},
 };
 use crate::{limits, record::name_key};

@@ -16,7 +16,7 @@ use rustix::{
 };
 use sheen_store::{Damage, StoreError};
 
-use super::{Files, DataFileId, is_file, path_of, store_error, sums::Sums};
+use super::{DataFileId, Files, is_file, path_of, store_error, sums::Sums};
 
 /// What is known of a file's size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

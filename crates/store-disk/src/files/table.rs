@@ -15,7 +15,7 @@ use rustix::{
 use sheen_store::{BlockSums, Damage, DataAdvice, StoreError};
 
 use super::{
-    File, Files, DataFileId, SHARDS,
+    DataFileId, File, Files, SHARDS,
     checked::{Compared, read_at},
     file::KnownSize,
     store_error,

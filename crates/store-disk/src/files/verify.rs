@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, fstat, statat};
 use sheen_store::{Damage, Finding, StoreError, Verified};
 
 use super::{
-    File, Files, DataFileId,
+    DataFileId, File, Files,
     checked::read_at,
     entries, is_file, parse_name, path_of, store_error,
     sums::{BLOCK_BYTES, Block, CHUNK_BLOCKS, CHUNK_BYTES},

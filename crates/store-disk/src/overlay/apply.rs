@@ -19,7 +19,7 @@ use super::{Lookup, Overlay, Shard, Slot};
 use crate::{
     database::Database,
     limits::{CHANGE_OVERHEAD_BYTES, OVERLAY_SHARDS},
-    record::{LENT, DataFileId, Record, index_key, name_key, object_key},
+    record::{DataFileId, LENT, Record, index_key, name_key, object_key},
 };
 
 /// What a transaction touches, and what the database says of it.

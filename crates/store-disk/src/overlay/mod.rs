@@ -45,7 +45,7 @@ use crate::{
     database::Database,
     limits::OVERLAY_SHARDS,
     overlay::{clean::Clean, hash::FoldState},
-    record::{DataGeneration, DataFileId, Record, index_key},
+    record::{DataFileId, DataGeneration, Record, index_key},
 };
 
 /// What a group says of a key.
@@ -238,11 +238,7 @@ impl Overlay {
         });
         let parts = parts.collect();
         self.active_bytes.store(0, Ordering::Relaxed);
-        Group {
-            parts,
-            last: self.applied(),
-            generations: self.generations.load(Ordering::Relaxed),
-        }
+        Group { parts, last: self.applied(), generations: self.generations.load(Ordering::Relaxed) }
     }
 
     /// Ends a committing group that is durable: what it held is clean now.

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use sheen_types::{Instant, MdtIndex};
 
-use super::{Recovery, EndDecided, RecoveryStatus};
+use super::{EndDecided, Recovery, RecoveryStatus};
 
 /// How far this MDT has come with the other MDTs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -124,7 +124,10 @@ impl Window {
     }
 
     pub(super) fn replays_locks(&self) -> bool {
-        self.is_complete() && self.replaying == 0 && self.request_replays.is_empty() && !self.is_executing_replay
+        self.is_complete()
+            && self.replaying == 0
+            && self.request_replays.is_empty()
+            && !self.is_executing_replay
     }
 
     /// Progress: a client that still replays gets at least the base timeout more, within the hard
@@ -138,7 +141,8 @@ impl Window {
 
     /// Admits the requests whose turn has come.
     pub(super) fn advance(&mut self) -> EndDecided {
-        if self.is_stopped || !self.is_running() || !self.is_complete() || self.is_executing_replay {
+        if self.is_stopped || !self.is_running() || !self.is_complete() || self.is_executing_replay
+        {
             return EndDecided(false);
         }
         while let Some((first, _)) = self.request_replays.first_key_value() {
@@ -148,7 +152,8 @@ impl Window {
             if *first != self.next && !gap_is_final {
                 return EndDecided(false);
             }
-            let (transno, (export, sender)) = self.request_replays.pop_first().expect("just looked at");
+            let (transno, (export, sender)) =
+                self.request_replays.pop_first().expect("just looked at");
             self.request_replay_of.remove(&export);
             self.next = transno;
             if sender.send(Admitted::InOrder).is_ok() {
@@ -163,7 +168,8 @@ impl Window {
             // A client that has gone meanwhile is not waiting.
             let _ = sender.send(Admitted::Unordered);
         }
-        let ended = self.replaying_locks == 0 && !self.end_is_decided && self.evictions_under_way == 0;
+        let ended =
+            self.replaying_locks == 0 && !self.end_is_decided && self.evictions_under_way == 0;
         self.end_is_decided |= ended;
         EndDecided(ended)
     }

@@ -4,7 +4,7 @@ use sheen_store::StoreError;
 use sheen_types::{Instant, ObdHandle, Timestamp, Transno};
 
 use super::*;
-use crate::recovery::{Recovery, EndDecided};
+use crate::recovery::{EndDecided, Recovery};
 use crate::testing::logged;
 
 #[test]

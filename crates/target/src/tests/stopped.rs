@@ -4,7 +4,7 @@ use sheen_types::{Instant, ObdHandle, Timestamp};
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::*;
-use crate::recovery::{Admission, Admitted, Recovery, EndDecided};
+use crate::recovery::{Admission, Admitted, EndDecided, Recovery};
 use crate::{RecoveryLosses, Target};
 
 /// Cleans up after recovery, with a transaction of its own, as an MDT does.
