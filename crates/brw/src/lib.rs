@@ -59,11 +59,12 @@ use histograms::Direction;
 
 /// What the two kinds of servers do each in its own way.
 pub trait Objects: Send + Sync + 'static {
-    /// Where a server counts the bytes that reads sent and writes carried: places among its
-    /// counters.
-    const BYTES_READ_AND_WRITTEN: (usize, usize);
-    /// What the answer to a punch says of the object.
-    const SAID_OF_PUNCHED: Valid;
+    /// Where among its counters a server counts the bytes that reads sent.
+    const READ_BYTES: usize;
+    /// Where it counts those that writes carried.
+    const WRITTEN_BYTES: usize;
+    /// Which attributes of the object the reply to a punch has (`o_valid`).
+    const PUNCH_REPLY_VALID: Valid;
 
     /// The object that a request names.
     ///
@@ -179,7 +180,7 @@ impl<O: Objects> Brw<O> {
     ///
     /// # Errors
     /// Those of the store.
-    pub fn described(&self, asked: &Obdo, object: Fid, said: Valid) -> Result<Obdo, Errno> {
+    pub fn describe(&self, asked: &Obdo, object: Fid, said: Valid) -> Result<Obdo, Errno> {
         let now = self.store.attributes(object).map_err(store_errno)?;
         let mut oa = Obdo { oi: asked.oi, ..Obdo::default() };
         attributes::fill(&mut oa, &now, said);

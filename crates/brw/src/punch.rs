@@ -36,7 +36,7 @@ impl<O: Objects> Brw<O> {
         drop(applying);
         self.objects.changed(context, object).await?;
         drop(lock);
-        let oa = self.described(&asked, object, O::SAID_OF_PUNCHED)?;
+        let oa = self.describe(&asked, object, O::PUNCH_REPLY_VALID)?;
         let ost_body = Some(OstBody { oa });
         Ok(Outcome::ok(OstPunchReply { ost_body, ..OstPunchReply::default() }))
     }
@@ -83,7 +83,7 @@ impl<O: Objects> Brw<O> {
         drop(applying);
         self.objects.changed(context, object).await?;
         drop(lock);
-        let oa = self.described(&asked, object, attributes::ALWAYS)?;
+        let oa = self.describe(&asked, object, attributes::ALWAYS)?;
         let ost_body = Some(OstBody { oa });
         Ok(Outcome::ok(OstFallocateReply { ost_body, ..OstFallocateReply::default() }))
     }

@@ -44,7 +44,7 @@ impl<O: Objects> Brw<O> {
                 .map_err(|error| bulk_errno(context, &error))?;
         }
         drop((lock, room));
-        context.count(O::BYTES_READ_AND_WRITTEN.0, length as u64);
+        context.count(O::READ_BYTES, length as u64);
         // At most BULK_BYTES_MAX, so it fits.
         Ok(Outcome { status: length as i32, reply: Some(reply.into()) })
     }

@@ -24,7 +24,7 @@ impl<O: Objects> Brw<O> {
         } else {
             let object = self.objects.find(asked.oi)?;
             self.make_durable(context, object).await?;
-            self.described(&asked, object, attributes::ALWAYS | Valid::GROUP)?
+            self.describe(&asked, object, attributes::ALWAYS | Valid::GROUP)?
         };
         let ost_body = Some(OstBody { oa });
         Ok(Outcome::ok(OstSyncReply { ost_body, ..OstSyncReply::default() }))

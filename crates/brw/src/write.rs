@@ -48,7 +48,7 @@ impl<O: Objects> Brw<O> {
         }
         drop((lock, pending, room));
         reserved.use_up();
-        context.count(O::BYTES_READ_AND_WRITTEN.1, transfer.length as u64);
+        context.count(O::WRITTEN_BYTES, transfer.length as u64);
         self.answer(context, asked, &transfer)
     }
 

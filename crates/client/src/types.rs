@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_io::BoxFuture;
-use sheen_types::{Extent, Fid, Timestamp};
+use sheen_types::{Extent, Fid, Name, Timestamp};
 use sheen_wire::ost::LuLadvise;
 
 pub use sheen_types::{Fallocate, Seek};
@@ -383,6 +383,29 @@ pub enum Stale {
     /// Attributes and the pages of these bytes; pages that the kernel has changed itself and not
     /// written yet come to `write` first.
     Pages(Extent),
+}
+
+/// A name that the kernel must not go on using: it may now name something else, or nothing, or something instead of
+/// nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StaleName {
+    /// The directory that has it.
+    pub parent: NodeId,
+    /// The name.
+    pub name: Name,
+    /// How the kernel is to invalidate it.
+    pub by: NameInvalidation,
+}
+
+/// How the kernel invalidates a name. The larger one is enough for both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NameInvalidation {
+    /// It drops the name, and an inode that no other name has.
+    #[default]
+    Drop,
+    /// It looks the name up again at its next use and keeps it until then: what it named is in use, a directory or an
+    /// open file, of which the kernel must still be able to say the path.
+    Expire,
 }
 
 /// How far the kernel has processed a notification about an inode.

@@ -122,8 +122,8 @@ impl Adapter {
         all.filter(|it| offered.contains(**it)).fold(InitFlags::empty(), |all, it| all | *it)
     }
 
-    /// Whose call it is. Notes that the thread is done with its earlier calls.
-    pub(crate) fn note_caller(&self, request: &Request, umask: u32) -> Credentials {
+    /// Of whom the call is. On the way notes that the calling thread is done with its earlier calls.
+    pub(crate) fn credentials_of(&self, request: &Request, umask: u32) -> Credentials {
         self.pending_sizes.note_call(request.pid());
         self.groups.credentials(request, umask)
     }
@@ -227,7 +227,7 @@ impl Adapter {
         number: INodeNo,
         answer: impl FnOnce(Result<Stat, Errno>) + Send + 'static,
     ) {
-        let (files, who) = (self.files.clone(), self.note_caller(request, 0));
+        let (files, who) = (self.files.clone(), self.credentials_of(request, 0));
         // A directory's, before it is changed: the kernel holds its lock for the change already.
         let (guard, pending_sizes) = (self.mark_busy(&[number]), Arc::clone(&self.pending_sizes));
         let mut waiting = self.waits.call(request, EndedBy::Fatal);
@@ -255,7 +255,7 @@ impl Adapter {
         new: NewNode,
         reply: ReplyEntry,
     ) {
-        let who = self.note_caller(request, umask);
+        let who = self.credentials_of(request, umask);
         let (files, name) = (self.files.clone(), convert::name(name));
         let (guard, special) = (self.mark_busy(&[parent]), self.special);
         let (called, operation) = match &new {
@@ -268,7 +268,7 @@ impl Adapter {
         self.counted(Call(called, request, parent), operation, async move {
             let mut call = pin!(async {
                 let (parent, name) = (node(parent), name?);
-                let made = files.create(&who, parent, &name, mode, new).await;
+                let made = files.make_node(&who, parent, &name, mode, new).await;
                 let made = resent.made((&files, &who), (parent, &name), made).await?;
                 Ok(special.made(made))
             });

@@ -38,7 +38,7 @@ pub fn serve(
 ) -> io::Result<Serving> {
     let busy = Arc::new(BusyDirectories::default());
     let kernel = Arc::new(Kernel::new(runtime.clone(), Arc::clone(&busy)));
-    file_system.watch(Arc::clone(&kernel) as _, Audience::AnyUser);
+    file_system.attach_notifier(Arc::clone(&kernel) as _, Audience::AnyUser);
     let adapter =
         Adapter::new(file_system, runtime, Arc::clone(&kernel), busy, Arc::default(), options);
     let session = Session::new(adapter, device, Config::default())?.spawn()?;

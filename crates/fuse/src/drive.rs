@@ -26,7 +26,7 @@ struct Work<W> {
     job: Option<JobId>,
     /// What it is, for lines of the log.
     span: Span,
-    _watch: W,
+    _until_done: W,
 }
 
 impl<W: Unpin> Future for Work<W> {
@@ -72,15 +72,15 @@ impl<W: Send + Unpin + 'static> Wake for First<W> {
     }
 }
 
-/// Runs `work` to its end on behalf of `job` and within `span`, and then drops `watch`.
+/// Runs `work` to its end on behalf of `job` and within `span`, and then drops `until_done`.
 pub(crate) fn drive<W: Send + Unpin + 'static>(
     runtime: &Handle,
     (job, span): (Option<JobId>, Span),
     work: Answering,
-    watch: W,
+    until_done: W,
 ) {
     let _context = runtime.enter();
-    let mut work = Work { future: work, job, span, _watch: watch };
+    let mut work = Work { future: work, job, span, _until_done: until_done };
     let first = Arc::new(First { state: Mutex::new(State::Polled), runtime: runtime.clone() });
     let waker = Waker::from(Arc::clone(&first));
     if Pin::new(&mut work).poll(&mut Context::from_waker(&waker)).is_ready() {

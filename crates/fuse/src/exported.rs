@@ -39,7 +39,7 @@ impl Adapter {
         reply: ReplyEntry,
     ) {
         let (files, who, node) =
-            (self.files.clone(), self.note_caller(request, 0), special::node(number));
+            (self.files.clone(), self.credentials_of(request, 0), special::node(number));
         let special = self.special;
         let mut waiting = self.waits.call(request, EndedBy::Fatal);
         self.counted(Call("lookup", request, number), Operation::Getattr, async move {

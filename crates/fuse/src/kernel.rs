@@ -4,7 +4,9 @@ use std::fs::File;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use sheen_client::posix::{Invalidated, KernelNotifier, NodeId, SizeRaise, Stale};
+use sheen_client::posix::{
+    Invalidated, KernelNotifier, NameInvalidation, NodeId, SizeRaise, Stale, StaleName,
+};
 use sheen_fuse_wire::{INodeNo, Notifier};
 use sheen_types::futures::{First, race};
 use sheen_types::{Extent, Name};
@@ -63,9 +65,9 @@ impl NotifyHandles {
 }
 
 impl Deliver for NotifyHandles {
-    fn deliver(&self, notice: &Notice, expires: bool) {
+    fn deliver(&self, notice: &Notice, by: NameInvalidation) {
         let notified = match notice {
-            Notice::Name(parent, name) if expires => {
+            Notice::Name(parent, name) if by == NameInvalidation::Expire => {
                 self.notifier.expire_entry(INodeNo(*parent), name.as_bytes())
             }
             Notice::Name(parent, name) => {
@@ -122,7 +124,7 @@ impl Kernel {
     fn names(
         &self,
         parent: NodeId,
-        names: impl IntoIterator<Item = (Name, bool)>,
+        names: impl IntoIterator<Item = (Name, NameInvalidation)>,
         patience: Duration,
     ) -> BoxFuture<bool> {
         let Some(notices) = self.notices.get() else { return Box::pin(async { true }) };
@@ -175,15 +177,16 @@ impl KernelNotifier for Kernel {
     /// The kernel takes the directory's lock for it, which a create or lookup in that directory holds while
     /// it waits for the very server that is revoking our lock: while there is such a call this is not waited
     /// for. A lookup of the name then finds the kernel's old entry until that call ends.
-    fn entry(&self, parent: NodeId, name: &Name, is_in_use: bool) -> BoxFuture<()> {
-        let notified = self.names(parent, [(name.clone(), is_in_use)], NAME_WAIT);
+    fn invalidate_name(&self, stale: &StaleName) -> BoxFuture<()> {
+        let StaleName { parent, name, by } = stale.clone();
+        let notified = self.names(parent, [(name, by)], NAME_WAIT);
         Box::pin(async { _ = notified.await })
     }
 
-    /// As [`Kernel::entry`], one after the other: each takes the directory's lock.
-    fn children(&self, node: NodeId, names: Vec<Name>, files: Vec<NodeId>) -> BoxFuture<bool> {
+    /// As [`Kernel::invalidate_name`], one after the other: each takes the directory's lock.
+    fn expire_names(&self, node: NodeId, names: Vec<Name>, files: Vec<NodeId>) -> BoxFuture<bool> {
         let count = u32::try_from(names.len()).unwrap_or(u32::MAX);
-        let names = names.into_iter().map(|name| (name, true));
+        let names = names.into_iter().map(|name| (name, NameInvalidation::Expire));
         let notified = self.names(node, names, NAME_WAIT + EACH_NAME_WAIT * count);
         let pruning = self.pruning();
         Box::pin(async move {
@@ -202,7 +205,7 @@ impl KernelNotifier for Kernel {
     /// On a thread of its own, see [`RaiseThreads`]. Ends when the kernel has the size, which it raises before it
     /// waits for anything; without that after [`PAGES_WAIT`], if too many other threads are stuck: the kernel
     /// may then use the previous size until its next question for attributes, whose reply raises it.
-    fn raise(&self, raise: SizeRaise) -> BoxFuture<()> {
+    fn raise_size(&self, raise: SizeRaise) -> BoxFuture<()> {
         let Some(notices) = self.notices.get().cloned() else { return Box::pin(async {}) };
         let node = raise.node();
         let raised = self.raises.raise(move || notices.kernel().raise(raise), PAGES_WAIT);
@@ -222,7 +225,7 @@ impl KernelNotifier for Kernel {
         })
     }
 
-    fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<Invalidated> {
+    fn invalidate_inode(&self, node: NodeId, stale: Stale) -> BoxFuture<Invalidated> {
         let Some(notices) = self.notices.get().cloned() else {
             return Box::pin(async { Invalidated::Done });
         };

@@ -336,7 +336,7 @@ impl Parts {
             true => Audience::AnyUser,
             false => Audience::User(rustix::process::getuid().as_raw()),
         };
-        file_system.watch(Arc::clone(&kernel) as _, audience);
+        file_system.attach_notifier(Arc::clone(&kernel) as _, audience);
         let (backs, gate) = (Arc::default(), Arc::default());
         Self { file_system, busy, kernel, backs, gate, runtime }
     }

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use sheen_client::posix::NameInvalidation;
 use sheen_types::{HashMap, Name};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -82,8 +83,8 @@ impl Subject {
 
 /// Notifies the kernel. The call may block there.
 pub(crate) trait Deliver: Send + Sync + 'static {
-    /// One notice; `expires`: a name that is looked up again and not dropped.
-    fn deliver(&self, notice: &Notice, expires: bool);
+    /// One notice; `by` is of names alone.
+    fn deliver(&self, notice: &Notice, by: NameInvalidation);
 }
 
 /// Dropped when the last notice that shares it is delivered; the receiver completes then.
@@ -92,7 +93,7 @@ type Delivered = Arc<oneshot::Sender<()>>;
 /// A notice that waits for its turn.
 #[derive(Default)]
 struct Waiting {
-    expires: bool,
+    by: NameInvalidation,
     delivered: Vec<Delivered>,
 }
 
@@ -110,12 +111,12 @@ struct Queue {
 }
 
 impl Queue {
-    fn add(&mut self, notice: Notice, expires: bool, delivered: &Delivered) {
+    fn add(&mut self, notice: Notice, by: NameInvalidation, delivered: &Delivered) {
         if !self.waiting.contains_key(&notice) {
             self.order.push_back(notice.clone());
         }
         let waiting = self.waiting.entry(notice).or_default();
-        waiting.expires |= expires;
+        waiting.by = waiting.by.max(by);
         waiting.delivered.push(Arc::clone(delivered));
     }
 
@@ -181,21 +182,21 @@ impl<D: Deliver> Notices<D> {
         &self.threads
     }
 
-    /// Notifies the kernel of names in a directory, each with whether it is looked up again and not dropped. The
+    /// Notifies the kernel of names in a directory, each with how it is invalidated. The
     /// returned future ends when all are delivered.
     pub(crate) fn names(
         self: &Arc<Self>,
         directory: u64,
-        names: impl IntoIterator<Item = (Name, bool)>,
+        names: impl IntoIterator<Item = (Name, NameInvalidation)>,
     ) -> oneshot::Receiver<()> {
         let notices = names.into_iter();
-        let notices = notices.map(|(name, expires)| (Notice::Name(directory, name), expires));
+        let notices = notices.map(|(name, by)| (Notice::Name(directory, name), by));
         self.notify(Subject::Names(directory), notices)
     }
 
     /// Notifies the kernel of an inode's attributes, as [`Self::names`] does of names.
     pub(crate) fn attributes(self: &Arc<Self>, node: u64) -> oneshot::Receiver<()> {
-        self.notify(Subject::Attributes(node), [(Notice::Attributes(node), false)])
+        self.notify(Subject::Attributes(node), [(Notice::Attributes(node), NameInvalidation::Drop)])
     }
 
     /// Notifies the kernel of an inode's pages, from `offset` on so many bytes, 0 for all.
@@ -206,20 +207,20 @@ impl<D: Deliver> Notices<D> {
         length: i64,
     ) -> oneshot::Receiver<()> {
         let notice = Notice::Pages(node, offset, length);
-        self.notify(Subject::Pages(node, offset, length), [(notice, false)])
+        self.notify(Subject::Pages(node, offset, length), [(notice, NameInvalidation::Drop)])
     }
 
     fn notify(
         self: &Arc<Self>,
         subject: Subject,
-        notices: impl IntoIterator<Item = (Notice, bool)>,
+        notices: impl IntoIterator<Item = (Notice, NameInvalidation)>,
     ) -> oneshot::Receiver<()> {
         let (delivered, delivery) = oneshot::channel();
         let delivered = Arc::new(delivered);
         let mut state = self.state.lock();
         let queue = state.queues.entry(subject).or_default();
-        for (notice, expires) in notices {
-            queue.add(notice, expires, &delivered);
+        for (notice, by) in notices {
+            queue.add(notice, by, &delivered);
         }
         if !queue.is_running && !self.defers(subject) {
             self.start(&mut state, subject);
@@ -331,7 +332,7 @@ impl<D: Deliver> Notices<D> {
         queue.thread = Some(Arc::clone(thread));
         MutexGuard::unlocked(state, || {
             for (notice, waiting) in round {
-                self.kernel.deliver(&notice, waiting.expires);
+                self.kernel.deliver(&notice, waiting.by);
             }
         });
         let Some(queue) = state.queues.get_mut(&subject) else { return };
@@ -357,21 +358,21 @@ mod tests {
 
     /// A kernel that reports each notice, and then blocks until it is released.
     struct Kernel {
-        sender: Mutex<mpsc::Sender<(Notice, bool)>>,
+        sender: Mutex<mpsc::Sender<(Notice, NameInvalidation)>>,
         goes_on: Mutex<mpsc::Receiver<()>>,
         stands: bool,
     }
 
     impl Deliver for Kernel {
-        fn deliver(&self, notice: &Notice, expires: bool) {
-            _ = self.sender.lock().send((notice.clone(), expires));
+        fn deliver(&self, notice: &Notice, by: NameInvalidation) {
+            _ = self.sender.lock().send((notice.clone(), by));
             if self.stands {
                 _ = self.goes_on.lock().recv();
             }
         }
     }
 
-    type Received = mpsc::Receiver<(Notice, bool)>;
+    type Received = mpsc::Receiver<(Notice, NameInvalidation)>;
 
     fn bench(
         stands: bool,
@@ -401,15 +402,21 @@ mod tests {
     fn names_of_a_directory_that_a_call_holds_take_no_thread_until_it_ends() {
         let (notices, busy, received, _go_on) = bench(false);
         let call = BusyDirectories::enter(&busy, [1].into_iter());
-        let delivered = notices.names(1, [(name("a"), true)]);
+        let delivered = notices.names(1, [(name("a"), NameInvalidation::Expire)]);
         assert!(received.recv_timeout(WHILE).is_err());
         assert_eq!(notices.state.lock().lanes[0].threads, 0);
         // Another directory is not delayed.
-        let other = notices.names(2, [(name("b"), false)]);
-        assert_eq!(received.recv_timeout(SOON), Ok((Notice::Name(2, name("b")), false)));
+        let other = notices.names(2, [(name("b"), NameInvalidation::Drop)]);
+        assert_eq!(
+            received.recv_timeout(SOON),
+            Ok((Notice::Name(2, name("b")), NameInvalidation::Drop))
+        );
         assert!(other.blocking_recv().is_err(), "there is nothing to hear but its end");
         drop(call);
-        assert_eq!(received.recv_timeout(SOON), Ok((Notice::Name(1, name("a")), true)));
+        assert_eq!(
+            received.recv_timeout(SOON),
+            Ok((Notice::Name(1, name("a")), NameInvalidation::Expire))
+        );
         assert!(delivered.blocking_recv().is_err());
     }
 
@@ -417,14 +424,14 @@ mod tests {
     fn a_directory_in_which_the_kernel_stands_still_has_one_thread_however_many_names_wait() {
         let (notices, _busy, received, go_on) = bench(true);
         for number in 0..2000 {
-            drop(notices.names(1, [(name(&format!("n{number}")), true)]));
-            drop(notices.names(1, [(name("the same"), true)]));
+            drop(notices.names(1, [(name(&format!("n{number}")), NameInvalidation::Expire)]));
+            drop(notices.names(1, [(name("the same"), NameInvalidation::Expire)]));
         }
         assert!(received.recv_timeout(SOON).is_ok());
         assert!(received.recv_timeout(WHILE).is_err());
         assert_eq!(notices.state.lock().lanes[0].threads, 1);
         drop(go_on);
-        let delivered = notices.names(1, [(name("last"), false)]);
+        let delivered = notices.names(1, [(name("last"), NameInvalidation::Drop)]);
         assert!(delivered.blocking_recv().is_err());
         let same =
             received.try_iter().filter(|(it, _)| *it == Notice::Name(1, name("the same"))).count();
@@ -436,7 +443,7 @@ mod tests {
         let (notices, busy, received, go_on) = bench(true);
         assert_eq!(notices.oldest(), None);
         let call = BusyDirectories::enter(&busy, [1].into_iter());
-        drop(notices.names(1, [(name("a"), true)]));
+        drop(notices.names(1, [(name("a"), NameInvalidation::Expire)]));
         assert_eq!(notices.oldest(), None, "it waits for a call");
         drop(notices.pages(7, 0, 1));
         assert!(received.recv_timeout(SOON).is_ok() && received.recv_timeout(WHILE).is_err());

@@ -239,7 +239,7 @@ async fn call(files: Arc<FileSystem>, input: Arc<Input>, mut seen: Seen) -> Seen
             let changes = SetAttributes { size: Some(offset), ..SetAttributes::default() };
             drop(files.setattr(&who, seen.node, None, changes).await);
         }
-        11 => drop(files.create(&who, root, name, 0o755, NewNode::Directory).await),
+        11 => drop(files.make_node(&who, root, name, 0o755, NewNode::Directory).await),
         12 => {
             let to = &names[input.below(3) as usize];
             let _ = files.rename(&who, (root, name), (root, to), RenameMode::Replace).await;

@@ -164,7 +164,7 @@ impl World {
                     self.request(client, Request::Convert { handle, remote: remote_handle, drop });
                 }
                 client::Action::Granted { .. } => self.granted += 1,
-                client::Action::Failed { .. } | client::Action::Invalidate { .. } => {
+                client::Action::Failed { .. } | client::Action::Void { .. } => {
                     panic!("unexpected {action:?}")
                 }
             }

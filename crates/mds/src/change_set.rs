@@ -115,13 +115,13 @@ impl<'a> ChangeSet<'a> {
 
     /// A key of an index that this MDT alone has.
     pub(crate) fn insert_own(&mut self, index: Fid, key: Bytes) {
-        debug_assert!(!index.is_namespace(), "{index} is a directory");
+        debug_assert!(!index.is_of_mdt(), "{index} may be a client's directory");
         self.here.insert(index, key, Bytes::new());
     }
 
     /// Deletes a key of an index that this MDT alone has.
     pub(crate) fn delete_own(&mut self, index: Fid, key: Bytes) {
-        debug_assert!(!index.is_namespace(), "{index} is a directory");
+        debug_assert!(!index.is_of_mdt(), "{index} may be a client's directory");
         self.here.delete(index, key);
     }
 
@@ -150,7 +150,7 @@ impl<'a> ChangeSet<'a> {
             false => needs.change_inode(fid),
         };
         let named = |needs: Needs, index: Fid, key: &Bytes| match parse_key(key) {
-            Some((_, name)) if index.is_namespace() => needs.change_name(index, &name),
+            Some((_, name)) if index.is_of_mdt() => needs.change_name(index, &name),
             _ => needs,
         };
         self.here.changes.iter().fold(Needs::new(), |needs, step| match step {

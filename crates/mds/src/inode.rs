@@ -71,7 +71,7 @@ impl Mdt {
     /// [`Errno::ENOENT`] if there is none, [`Errno::EREMOTE`] if it is another MDT's, [`Errno::EINVAL`] for a FID that
     /// names no inode, or those of the store.
     pub(crate) fn inode(&self, fid: Fid) -> Result<Inode, Errno> {
-        if !fid.is_namespace() {
+        if !fid.is_of_mdt() {
             return Err(Errno::EINVAL);
         }
         let (attributes, is_damaged) = match self.store.attributes(fid) {
@@ -88,7 +88,7 @@ impl Mdt {
     /// # Errors
     /// As [`Mdt::inode`].
     pub(crate) fn whole_inode(&self, fid: Fid) -> Result<WholeInode, Errno> {
-        if !fid.is_namespace() {
+        if !fid.is_of_mdt() {
             return Err(Errno::EINVAL);
         }
         let whole = self.store.whole(fid).map_err(|error| self.inode_errno(fid, error))?;

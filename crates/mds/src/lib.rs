@@ -17,13 +17,14 @@
 //!   and each applies its part as one transaction with the record of all (`coordinator`, `participant`).
 //! - An inode without a name is in the orphan index or is gone. Objects on OSTs whose file is gone
 //!   are in the index of OST updates (`placement::ost_updates`) until the OST has destroyed them.
-//! - Ids of OST objects are taken from pools created ahead: no operation waits for an OST unless
-//!   its pool is empty.
+//! - Ids of OST objects are those of precreated objects: no operation waits for an OST unless none
+//!   is left.
 //!
 //! Cost of an open|create, the hot path: one RPC, one store transaction (create, two attributes,
 //! name, parent's times, last id, reply record), no disk wait; store reads: parent, its default
-//! layout, name. Locks: three short-lived local ones, the parent's (CW) and the child's, which goes
-//! to the client. With its close it makes 137 allocations, the share of the commit included, and six
+//! layout, name. Inside the process name and parent are held (`hold`), and the order of transactions for a
+//! moment; locks of LDLM: the parent's (CW) and the child's, which goes to the client. With its close it makes
+//! 137 allocations, the share of the commit included, and six
 //! system calls: a receive, a send and a wait for each request. A getattr by name or an unlink is one
 //! RPC with three system calls; an unlink makes 60 allocations, destroys of objects not counted.
 
@@ -323,7 +324,7 @@ impl Mdt {
     }
 
     /// Waits until it takes clients. MDT0000 does at once, as does any other one that has been open before.
-    pub async fn opened(&self) {
+    pub async fn until_open(&self) {
         loop {
             let mut opened = pin!(self.joining.opened.notified());
             // What comes between the look and the wait counts.
@@ -341,7 +342,7 @@ impl Mdt {
         client.role::<open_table::OpenTable>().fids()
     }
 
-    /// The OSTs and their pools, for the parameter tree.
+    /// The OSTs and their precreated objects, for the parameter tree.
     #[must_use]
     pub fn osts(&self) -> Vec<OstView> {
         self.placement.view()

@@ -215,7 +215,7 @@ impl Driver {
     async fn make(&mut self, path: &[&'static str], new: NewNode, mode: u32) -> Result<(), Errno> {
         let place = self.place(path).await?;
         // Linux answers EEXIST before it asks; the file system must say the same.
-        let entry = self.files.create(&self.who, place.parent, &place.name, mode, new).await?;
+        let entry = self.files.make_node(&self.who, place.parent, &place.name, mode, new).await?;
         self.lookups.push(entry.node);
         Ok(())
     }

@@ -17,9 +17,10 @@ pub(crate) struct OstObjects {
 }
 
 impl Objects for OstObjects {
-    const BYTES_READ_AND_WRITTEN: (usize, usize) = (counters::READ_BYTES, counters::WRITE_BYTES);
+    const READ_BYTES: usize = counters::READ_BYTES;
+    const WRITTEN_BYTES: usize = counters::WRITE_BYTES;
     // No more than that, as Lustre: what the client holds a lock for it knows itself.
-    const SAID_OF_PUNCHED: Valid = Valid(Valid::ID.0 | Valid::BLOCKS.0);
+    const PUNCH_REPLY_VALID: Valid = Valid(Valid::ID.0 | Valid::BLOCKS.0);
 
     fn find(&self, oi: OstId) -> Result<Fid, Errno> {
         objects::fid_of(oi, self.index)

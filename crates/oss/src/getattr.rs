@@ -32,7 +32,7 @@ impl Ost {
         };
         let data_version = self.brw.data_version(&context.target, object);
         let said = attributes::ALWAYS | attributes::OWNER | Valid::GROUP;
-        let mut oa = self.brw.described(&asked, object, said)?;
+        let mut oa = self.brw.describe(&asked, object, said)?;
         drop(lock);
         oa.valid |= Valid::DATAVERSION | Valid::FLAGS;
         (oa.data_version, oa.flags) = (data_version, ObdoFlags::FLUSH);

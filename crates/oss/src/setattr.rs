@@ -36,7 +36,7 @@ impl Ost {
         let done = context.target.transact(context, change, ReplyRecording::Idempotent);
         done.map_err(store_errno)?;
         let said = attributes::ALWAYS | attributes::OWNER | Valid::GROUP;
-        let said = self.brw.described(&asked, object, said);
+        let said = self.brw.describe(&asked, object, said);
         let oa = said.map_err(|errno| context.fail_after_execution(errno))?;
         let ost_body = Some(OstBody { oa });
         Ok(Outcome::ok(OstSetattrReply { ost_body, ..OstSetattrReply::default() }))

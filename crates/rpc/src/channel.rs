@@ -31,7 +31,7 @@ pub trait Channel: Send + Sync {
     /// Sends a request that no caller waits for, once the future is polled, and calls `then` with its
     /// answer where that is read: `then` must not wait. An import ends the future at once; the call
     /// cannot be given up.
-    fn call_behind(&self, call: Call, then: OnAnswer) -> BoxFuture<'static, ()> {
+    fn call_detached(&self, call: Call, then: OnAnswer) -> BoxFuture<'static, ()> {
         let answer = self.call(call);
         Box::pin(async move { then(answer.await) })
     }

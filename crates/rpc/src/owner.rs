@@ -156,7 +156,7 @@ pub trait ImportOwner: Send + Sync {
     /// All is void that the target gave us: locks, open handles, unwritten data and requests kept for replay are
     /// lost. It evicted us, then this is called before requests are let through again; or it refuses us for good;
     /// or operators turned the import off.
-    fn invalidate(&self, channel: &Arc<dyn Channel>) {
+    fn void_all(&self, channel: &Arc<dyn Channel>) {
         let _ = channel;
     }
 

@@ -21,7 +21,7 @@ use std::{
 use parking_lot::{Condvar, Mutex};
 use sheen_store::{CommitHook, Sequence, StoreError};
 
-use crate::{Core, files::Name, limits, record::Incarnation};
+use crate::{Core, files::DataFileId, limits, record::DataGeneration};
 
 #[derive(Debug, Default)]
 struct CommitterState {
@@ -49,7 +49,7 @@ pub(crate) struct Committer {
     work: Condvar,
     done: Condvar,
     committed: AtomicU64,
-    /// Objects of lower incarnations were created durably.
+    /// Objects of lower generations were created durably.
     created: AtomicU64,
     /// The active group has a transaction and the committer knows. Written and read in one order
     /// with the newest sequence (`SeqCst`), so that either the committer sees the transaction, or
@@ -62,13 +62,13 @@ pub(crate) struct Committer {
 }
 
 impl Committer {
-    pub(crate) fn new(sequence: Sequence, incarnations: Incarnation) -> Self {
+    pub(crate) fn new(sequence: Sequence, generations: DataGeneration) -> Self {
         Self {
             state: Mutex::default(),
             work: Condvar::new(),
             done: Condvar::new(),
             committed: AtomicU64::new(sequence.0),
-            created: AtomicU64::new(incarnations),
+            created: AtomicU64::new(generations),
             group_begun: AtomicBool::new(false),
             failed: OnceLock::new(),
             hooks: Mutex::default(),
@@ -81,8 +81,8 @@ impl Committer {
         Sequence(self.committed.load(Ordering::Acquire))
     }
 
-    pub(crate) fn is_created_durably(&self, incarnation: Incarnation) -> bool {
-        incarnation < self.created.load(Ordering::Acquire)
+    pub(crate) fn is_created_durably(&self, generation: DataGeneration) -> bool {
+        generation < self.created.load(Ordering::Acquire)
     }
 
     pub(crate) fn add_hook(&self, hook: CommitHook) {
@@ -209,7 +209,7 @@ impl Committer {
 
     /// The committer's thread: until [`Self::stop`], or a failure. Destroyed objects' files go to
     /// `reap` once that is durable.
-    pub(crate) fn run(&self, core: &Core, reap: &std::sync::mpsc::Sender<Vec<Name>>) {
+    pub(crate) fn run(&self, core: &Core, reap: &std::sync::mpsc::Sender<Vec<DataFileId>>) {
         while let Some(last_time) = self.wait_for_work(core) {
             // A database that panics (on a full disk, say) is a commit that failed: the callers that
             // wait for it must get the error.
@@ -262,7 +262,7 @@ impl Committer {
     fn commit_group(
         &self,
         core: &Core,
-        reap: &std::sync::mpsc::Sender<Vec<Name>>,
+        reap: &std::sync::mpsc::Sender<Vec<DataFileId>>,
     ) -> Result<(), StoreError> {
         {
             let mut state = self.state.lock();
@@ -273,12 +273,12 @@ impl Committer {
         // Before the rotation: a caller that applies behind it marks the next group.
         self.group_begun.store(false, Ordering::SeqCst);
         let group = core.overlay.rotate();
-        let destroyed: Vec<Name> =
+        let destroyed: Vec<DataFileId> =
             group.parts.iter().flat_map(|part| part.destroyed.iter().copied()).collect();
         let sums = core.files.take_sums(&destroyed)?;
         core.database.commit(group.parts.iter().map(|part| &**part), &sums, group.last)?;
         core.files.sums_are_kept(sums);
-        self.created.store(group.incarnations, Ordering::Release);
+        self.created.store(group.generations, Ordering::Release);
         // Before any waiting caller goes on: one that asked for the commit may look at what they
         // keep.
         let hooks = self.hooks.lock().clone();

@@ -113,7 +113,7 @@ pub use salvage::{Salvaged, salvage};
 use crate::{
     commit::Committer,
     database::{Database, Opened},
-    files::{File, Files, FilesOptions, HostSpace, Name},
+    files::{DataFileId, File, Files, FilesOptions, HostSpace},
     overlay::Overlay,
     record::{LENT, Record, index_key, name_key, parse_object_key},
     scratch::Scratch,
@@ -167,9 +167,9 @@ pub struct DataFile {
     pub object: Option<Fid>,
 }
 
-/// Incarnations of one opening: enough for a million a second for twelve days, and 16 million
+/// Generations of one opening: enough for a million a second for twelve days, and 16 million
 /// openings.
-const INCARNATION_BITS: u32 = 40;
+const GENERATION_BITS: u32 = 40;
 
 impl StoreDisk {
     /// Makes an empty store in `dir`.
@@ -235,9 +235,9 @@ impl StoreDisk {
         let (database, opened) = Database::open(dir, target, cache_bytes / 2)?;
         let usage = Arc::new(Usage::new(capacity));
         let database = Arc::new(database);
-        let incarnations = opened.openings << INCARNATION_BITS;
+        let generations = opened.openings << GENERATION_BITS;
         let opening = FilesOptions {
-            incarnations,
+            generations,
             openings: opened.openings,
             has_crashed: opened.data_bytes.is_none(),
             machine: options.machine.clone().or_else(machine),
@@ -248,11 +248,11 @@ impl StoreDisk {
         };
         let files = Files::open(dir, open_files, usage.clone(), database.clone(), opening)?;
         let core = Arc::new(Core {
-            overlay: Overlay::new(opened.sequence, incarnations, cache_bytes / 4),
+            overlay: Overlay::new(opened.sequence, generations, cache_bytes / 4),
             database,
             files,
             usage,
-            committer: Committer::new(opened.sequence, incarnations),
+            committer: Committer::new(opened.sequence, generations),
             group_bytes: (cache_bytes / 4).min(limits::GROUP_BYTES_MAX),
             shared_by: options.shared_by.max(1).into(),
         });
@@ -310,7 +310,7 @@ impl StoreDisk {
     /// # Errors
     /// IO errors.
     pub fn data_files(&self) -> Result<Vec<DataFile>, StoreError> {
-        let file = |(path, name): (String, Option<Name>)| {
+        let file = |(path, name): (String, Option<DataFileId>)| {
             let object = name.map_or(Ok(None), |name| self.core.holder(name))?;
             Ok(DataFile { path: self.dir.join(path), object })
         };
@@ -387,12 +387,12 @@ impl Core {
     }
 
     /// Whether some object in the database has this file.
-    fn is_held(&self, name: Name) -> Result<bool, StoreError> {
+    fn is_held(&self, name: DataFileId) -> Result<bool, StoreError> {
         self.holder(name).map(|holder| holder.is_some())
     }
 
     /// The object that has this file, in the database.
-    fn holder(&self, name: Name) -> Result<Option<Fid>, StoreError> {
+    fn holder(&self, name: DataFileId) -> Result<Option<Fid>, StoreError> {
         let holds = |fid| -> Result<bool, StoreError> {
             Ok(self.database.object(fid)?.is_some_and(|record| record.data(fid) == name))
         };
@@ -447,7 +447,7 @@ impl Core {
 
     /// Removes files of destroyed objects, and syncs what no caller syncs. Sleeps while there is nothing
     /// of either.
-    fn reap(&self, destroyed: &mpsc::Receiver<Vec<Name>>) {
+    fn reap(&self, destroyed: &mpsc::Receiver<Vec<DataFileId>>) {
         loop {
             let names = match self.files.has_unsynced() {
                 true => destroyed.recv_timeout(limits::EPOCH_AGE_MAX),
@@ -502,7 +502,7 @@ fn machine() -> Option<String> {
 }
 
 fn spawn(core: &Arc<Core>) -> std::io::Result<Vec<JoinHandle<()>>> {
-    let (sender, receiver) = mpsc::channel::<Vec<Name>>();
+    let (sender, receiver) = mpsc::channel::<Vec<DataFileId>>();
     let (committing, reaping) = (core.clone(), core.clone());
     let builder = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let committer =
@@ -689,7 +689,7 @@ impl Store for StoreDisk {
         let record = self.core.record(object)?;
         let file = self.core.file_to_change(object)?;
         let committer = &self.core.committer;
-        let created = committer.is_created_durably(record.incarnation);
+        let created = committer.is_created_durably(record.generation);
         let applied = self.core.overlay.applied();
         if !created {
             committer.want(applied);
@@ -711,7 +711,7 @@ impl Store for StoreDisk {
 
     fn is_created_durably(&self, object: Fid) -> Result<bool, StoreError> {
         let record = self.core.record(object)?;
-        Ok(self.core.committer.is_created_durably(record.incarnation))
+        Ok(self.core.committer.is_created_durably(record.generation))
     }
 
     fn object_bytes_max(&self) -> u64 {

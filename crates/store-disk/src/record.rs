@@ -21,31 +21,31 @@ pub(crate) const SUMS: Fid = Fid::new(0, 0x7375_6d73);
 pub(crate) const FID_BYTES: usize = 16;
 
 /// Distinguishes the objects that bore one FID one after the other: their files have different
-/// names.
-pub(crate) type Incarnation = u64;
+/// names. An exchange of data begins a new one, too.
+pub(crate) type DataGeneration = u64;
 
-/// Whose data a file was made for: an object, and which of its name.
-pub(crate) type Name = (Fid, Incarnation);
+/// Whose data a file was made for, which its name says: an object, and which of those that bore the FID.
+pub(crate) type DataFileId = (Fid, DataGeneration);
 
 /// An object, less its keys and data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) attributes: Attributes,
     /// New with each exchange: before it is durable, data is not durably this object's.
-    pub(crate) incarnation: Incarnation,
+    pub(crate) generation: DataGeneration,
     /// The file of its data, if it came by an exchange.
-    exchanged: Option<Name>,
+    exchanged: Option<DataFileId>,
     pub(crate) xattrs: Xattrs,
 }
 
 impl Record {
-    pub(crate) fn new(attributes: Attributes, incarnation: Incarnation) -> Self {
-        Self { attributes, incarnation, exchanged: None, xattrs: Xattrs::default() }
+    pub(crate) fn new(attributes: Attributes, generation: DataGeneration) -> Self {
+        Self { attributes, generation, exchanged: None, xattrs: Xattrs::default() }
     }
 
     /// The name of its file; `own` is the object's.
-    pub(crate) fn data(&self, own: Fid) -> Name {
-        self.exchanged.unwrap_or((own, self.incarnation))
+    pub(crate) fn data(&self, own: Fid) -> DataFileId {
+        self.exchanged.unwrap_or((own, self.generation))
     }
 
     /// Whether its data was made for another object.
@@ -54,8 +54,8 @@ impl Record {
     }
 
     /// Gives it other data.
-    pub(crate) fn take_data(&mut self, data: Name, incarnation: Incarnation) {
-        (self.exchanged, self.incarnation) = (Some(data), incarnation);
+    pub(crate) fn take_data(&mut self, data: DataFileId, generation: DataGeneration) {
+        (self.exchanged, self.generation) = (Some(data), generation);
     }
 
     /// Memory, about.
@@ -93,7 +93,7 @@ impl Record {
         for number in [permissions, uid, gid, project, links, flags] {
             out.extend(number.to_le_bytes());
         }
-        for number in [size, blocks, device, version, &self.incarnation] {
+        for number in [size, blocks, device, version, &self.generation] {
             out.extend(number.to_le_bytes());
         }
         for time in [accessed, modified, changed, born] {
@@ -138,7 +138,7 @@ impl Record {
             *time = Timestamp { seconds, nanoseconds: reader.narrow()? };
         }
         let [permissions, uid, gid, project, links, flags] = narrow;
-        let [size, blocks, device, version, incarnation] = wide;
+        let [size, blocks, device, version, generation] = wide;
         let [accessed, modified, changed, born] = times;
         let attributes = Attributes {
             kind,
@@ -162,7 +162,7 @@ impl Record {
             false => None,
         };
         let xattrs = parse_xattrs(reader.0)?;
-        Some(Self { attributes, incarnation, exchanged, xattrs })
+        Some(Self { attributes, generation, exchanged, xattrs })
     }
 }
 
@@ -221,16 +221,16 @@ pub(crate) fn parse_object_key(key: &[u8]) -> Option<Fid> {
 const NAME_BYTES: usize = FID_BYTES + 8;
 
 /// A file's name as a key.
-pub(crate) fn name_key((fid, incarnation): Name) -> [u8; NAME_BYTES] {
+pub(crate) fn name_key((fid, generation): DataFileId) -> [u8; NAME_BYTES] {
     let mut key = [0; NAME_BYTES];
     key[..FID_BYTES].copy_from_slice(&object_key(fid));
-    key[FID_BYTES..].copy_from_slice(&incarnation.to_be_bytes());
+    key[FID_BYTES..].copy_from_slice(&generation.to_be_bytes());
     key
 }
 
-fn parse_name_key(key: &[u8]) -> Option<Name> {
-    let (fid, incarnation) = key.split_at_checked(FID_BYTES)?;
-    Some((parse_object_key(fid)?, u64::from_be_bytes(incarnation.try_into().ok()?)))
+fn parse_name_key(key: &[u8]) -> Option<DataFileId> {
+    let (fid, generation) = key.split_at_checked(FID_BYTES)?;
+    Some((parse_object_key(fid)?, u64::from_be_bytes(generation.try_into().ok()?)))
 }
 
 /// The database's key of a key of an index.
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!((exchanged.data(own), exchanged.borrows(own)), ((own, 77), false));
         exchanged.take_data((other, 5), 78);
         let read = Record::decode(&exchanged.encode()).expect("a record");
-        assert_eq!((read.data(own), read.borrows(own), read.incarnation), ((other, 5), true, 78));
+        assert_eq!((read.data(own), read.borrows(own), read.generation), ((other, 5), true, 78));
         assert_eq!(read, exchanged);
     }
 

@@ -40,8 +40,8 @@ const STEP: usize = 1024;
 /// Bytes before a value in the sorting database: its number, and whether there is one.
 const HEAD: usize = 9;
 const META: usize = 2;
-/// As the store numbers its openings in incarnations.
-const OPENING_SHIFT: u32 = crate::INCARNATION_BITS;
+/// As the store numbers its openings in generations.
+const OPENING_SHIFT: u32 = crate::GENERATION_BITS;
 
 /// What a salvage found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -237,7 +237,7 @@ impl<'a> Salvage<'a> {
         let (mut openings, mut illegible) = (0, 0);
         let count = self.put(database, 0, |key, value| match Record::decode(value) {
             Ok(record) if parse_object_key(key).is_some() => {
-                openings = openings.max(record.incarnation >> OPENING_SHIFT);
+                openings = openings.max(record.generation >> OPENING_SHIFT);
                 true
             }
             _ => {

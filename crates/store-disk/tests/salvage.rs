@@ -113,7 +113,7 @@ fn salvaged(dir: &Path) -> (Salvaged, usize, usize) {
     assert!(!to.join("salvage").exists(), "what it was sorted in is gone");
     assert_eq!(store.read(DATA, 1 << 20, 100), Ok("the data".into()));
     drop(store);
-    // Its incarnations lie above all that were given, so a new object has a file of its own.
+    // Its generations lie above all that were given, so a new object has a file of its own.
     let store = open(&to).expect("open works again");
     let mut transaction = Transaction::new();
     let attributes = Attributes { kind: FileKind::Regular, ..Default::default() };

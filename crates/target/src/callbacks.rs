@@ -1,4 +1,4 @@
-//! What the lock manager wants said: blocking, completion and glimpse callbacks to clients, and
+//! What the lock manager has sent: blocking, completion and glimpse callbacks to clients, and
 //! waking the server's own tasks.
 //!
 //! Each callback is a task of its own, so that no client waits for another, and a client has so many at once
@@ -31,7 +31,7 @@ use crate::export::Export;
 use crate::in_work::{Wait, while_waiting};
 use crate::target::Target;
 
-/// Pause before a callback is said again.
+/// Pause before a callback is sent again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Makes the way back to a client: the host's.

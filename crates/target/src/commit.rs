@@ -23,7 +23,7 @@ pub(crate) struct History {
     progress: Arc<Watched<CommitProgress>>,
     /// What was durable when the target started.
     start: Transno,
-    /// The numbers of this incarnation, once recovery is over.
+    /// The epoch of this start, used once recovery is over.
     epoch: Epoch,
     /// What the store said when nothing more became durable, and when.
     failure: OnceLock<(Instant, String)>,
@@ -158,7 +158,7 @@ impl History {
         }
     }
 
-    /// Numbers from here on belong to a new incarnation.
+    /// From here on numbers are of this start's epoch.
     pub(crate) fn begin_epoch(&self) {
         let mut order = self.order.lock();
         order.last = order.last.max(self.epoch.start());

@@ -16,7 +16,7 @@ use crate::budget::{Account, Limit};
 use crate::export::{Export, ExportInner, ExportState};
 use crate::last_rcvd::{ClientRecord, ReplyRecord, Slot, put_client};
 use crate::operations::{Connecting, ExportEnd};
-use crate::recovery::RecoveryEnded;
+use crate::recovery::EndDecided;
 use crate::replies::Replies;
 use crate::servers::owner;
 use crate::store_errno::store_errno;
@@ -450,7 +450,7 @@ impl Target {
     /// # Errors
     /// [`Errno::ENODEV`] if its time is over and its eviction under way: it tries again, and begins anew. Let in, it
     /// would replay what other clients no longer wait for, or miss that its locks are gone.
-    fn rejoin_recovery(&self, connect: &Connect) -> Result<RecoveryEnded, Errno> {
+    fn rejoin_recovery(&self, connect: &Connect) -> Result<EndDecided, Errno> {
         self.recovery.client_connected(self.first_replay(connect)).ok_or(Errno::ENODEV)
     }
 

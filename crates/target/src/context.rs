@@ -112,8 +112,8 @@ impl Context {
     /// place for closes and one for all else.
     pub(crate) fn slot(&self) -> Slot {
         match self.body.tag {
-            0 => (0, self.body.opcode == Opcode::MDS_CLOSE),
-            tag => (tag, false),
+            0 => Slot { tag: 0, is_close: self.body.opcode == Opcode::MDS_CLOSE },
+            tag => Slot::of_tag(tag),
         }
     }
 

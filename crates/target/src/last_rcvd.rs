@@ -116,8 +116,21 @@ impl RecoveryLosses {
     }
 }
 
-/// A client's slot: tag, and whether it is the close's of a client without tags.
-pub(crate) type Slot = (u16, bool);
+/// A client's slot. The order is that of the store's keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Slot {
+    /// The slot's number on the wire; 0 for a client without tags.
+    pub(crate) tag: u16,
+    /// The place for the closes of a client without tags, which has one more for all else.
+    pub(crate) is_close: bool,
+}
+
+impl Slot {
+    /// The slot of a client with tags.
+    pub(crate) fn of_tag(tag: u16) -> Self {
+        Self { tag, is_close: false }
+    }
+}
 
 /// What a store holds of the target's past.
 #[derive(Debug, Default)]
@@ -273,7 +286,7 @@ fn client_key(uuid: &Uuid) -> Bytes {
     [CLIENT_PREFIX, uuid.as_str().as_bytes()].concat().into()
 }
 
-fn slot_key(number: u32, (tag, is_close): Slot) -> Bytes {
+fn slot_key(number: u32, Slot { tag, is_close }: Slot) -> Bytes {
     let [c0, c1, c2, c3] = number.to_be_bytes();
     let [t0, t1] = tag.to_be_bytes();
     Bytes::copy_from_slice(&[c0, c1, c2, c3, t0, t1, u8::from(is_close)])
@@ -304,7 +317,7 @@ fn replies_by_client(store: &dyn Store) -> Result<HashMap<[u8; 4], ReplyRecords>
     for (key, reply) in records::<ReplyRecord>(store, REPLIES, &[])? {
         if let Some(number) = key.first_chunk() {
             let is_close = key.get(6).is_some_and(|close| *close != 0);
-            replies.entry(*number).or_default().push(((reply.tag, is_close), reply));
+            replies.entry(*number).or_default().push((Slot { tag: reply.tag, is_close }, reply));
         }
     }
     Ok(replies)

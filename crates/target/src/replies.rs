@@ -32,7 +32,7 @@ impl Replies {
 
     /// The highest tag that an answer is kept for.
     pub(crate) fn tag_max(&self) -> u16 {
-        self.stored.last().map_or(0, |slot| slot.0)
+        self.stored.last().map_or(0, |slot| slot.tag)
     }
 
     /// Adds an answer in the place of the slot's former.
@@ -81,7 +81,7 @@ mod tests {
     fn answers_are_found_until_they_are_seen_or_their_slot_is_used_again() {
         let mut replies = Replies::default();
         for (xid, tag) in [(10, 1), (20, 2), (30, 3), (40, 1)] {
-            replies.insert((tag, false), record(xid, tag));
+            replies.insert(Slot::of_tag(tag), record(xid, tag));
         }
         let known = |replies: &Replies| {
             [10, 20, 30, 40].map(|xid| replies.of(Xid(xid)).map(|record| record.xid.0))
@@ -97,10 +97,10 @@ mod tests {
     #[test]
     fn an_xid_that_a_client_uses_twice_confuses_nothing() {
         let mut replies = Replies::default();
-        replies.insert((1, false), record(10, 1));
-        replies.insert((2, false), record(10, 2));
+        replies.insert(Slot::of_tag(1), record(10, 1));
+        replies.insert(Slot::of_tag(2), record(10, 2));
         assert_eq!(replies.of(Xid(10)).map(|record| record.tag), Some(2));
-        replies.insert((2, false), record(11, 2));
+        replies.insert(Slot::of_tag(2), record(11, 2));
         replies.forget_seen(Xid(10));
         assert_eq!((replies.of(Xid(10)), replies.of(Xid(11)).is_some()), (None, true));
         // What nothing leads to any more stays until its slot is used again: one per slot at most.

@@ -101,17 +101,14 @@ pub struct Target {
 
 /// One start of a target.
 #[derive(Clone, Copy)]
-struct Incarnation {
+struct Start {
     /// How many starts there were, this one included.
     instance: u32,
     epoch: Epoch,
 }
 
 /// What the store knows of the starts before this one, which it has a record of from now on.
-fn begin_incarnation(
-    store: &dyn Store,
-    config: &TargetConfig,
-) -> Result<(LastRcvd, Incarnation), StoreError> {
+fn record_start(store: &dyn Store, config: &TargetConfig) -> Result<(LastRcvd, Start), StoreError> {
     let mut past = LastRcvd::load(store)?;
     let mut transaction = Transaction::new();
     let instance = past.next_instance()?;
@@ -130,7 +127,7 @@ fn begin_incarnation(
     let clients: Vec<u32> = past.clients.iter().map(|(record, _)| record.number).collect();
     remove_strays(store, &clients, &mut transaction)?;
     store.apply(transaction)?;
-    Ok((past, Incarnation { instance, epoch }))
+    Ok((past, Start { instance, epoch }))
 }
 
 /// The history that goes on behind `last` and learns from the store what is durable.
@@ -158,8 +155,8 @@ impl Target {
         operations: Arc<dyn Operations>,
         reverse: Arc<dyn ReverseChannels>,
     ) -> Result<Arc<Self>, TargetError> {
-        let (past, incarnation) = begin_incarnation(&*store, &config)?;
-        let history = begin_history(&world, &*store, past.transno, incarnation.epoch);
+        let (past, start) = record_start(&*store, &config)?;
+        let history = begin_history(&world, &*store, past.transno, start.epoch);
         let distributed = Distributed::load(&*store, &config, world.clock.now())?;
         let known = if config.replayable { past.clients } else { Vec::new() };
         let numbers = known.iter().map(|(record, _)| record.number.wrapping_add(1));
@@ -196,7 +193,7 @@ impl Target {
             jobs,
             services: Services::new(),
             faults: Faults::default(),
-            instance: incarnation.instance,
+            instance: start.instance,
             stopping: AtomicBool::new(false),
             next_number: AtomicU32::new(next_number),
             alarm: Arc::new(Notify::new()),

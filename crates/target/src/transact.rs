@@ -20,7 +20,7 @@ impl ReplyRecording {
             Self::Done => (0, 0),
             Self::Keep { result, data } => (result, data),
         };
-        let tag = context.slot().0;
+        let tag = context.slot().tag;
         Some(ReplyRecord { transno, xid: context.xid, data, result, tag, padding: 0 })
     }
 }

@@ -70,10 +70,10 @@ impl Fid {
         self.seq >= fid_seq::NORMAL
     }
 
-    /// Whether a client may ask for this on an MDT (`fid_is_md_operative`, roughly: normal, root
-    /// or below `.lustre`).
+    /// Whether this is an inode of an MDT, which a client may ask for there (`fid_is_md_operative`, roughly: normal, root
+    /// or below `.lustre`); not one of the indexes that an MDT has for itself.
     #[must_use]
-    pub fn is_namespace(&self) -> bool {
+    pub fn is_of_mdt(&self) -> bool {
         self.is_normal() || self.seq == fid_seq::ROOT || self.seq == fid_seq::DOT_LUSTRE
     }
 

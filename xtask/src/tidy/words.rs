@@ -24,7 +24,7 @@ const REFUSED: &[(&[&str], &str)] = &[
         &["gives back", "give back", "gave back", "given back", "gives it back"],
         "cancels, releases, returns",
     ),
-    (&["takes back", "take back", "calls back"], "revokes"),
+    (&["takes back", "take back", "calls back", "called back"], "revokes"),
     (&["lets go", "let go"], "releases"),
     (&["in the way"], "conflicting"),
     (&["of the day"], "current"),

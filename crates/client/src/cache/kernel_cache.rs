@@ -10,107 +10,106 @@ use sheen_types::access::Audience;
 use super::kernel_notifier::KernelNotifier;
 use super::page_estimates::{PageEstimates, PagesKept};
 use super::{Inode, InodeTable, SizeRaise};
-use crate::types::{Invalidated, NodeId, Stale};
+use crate::types::{Invalidated, NodeId, Stale, StaleName};
 
-/// The kernel's copies. There is at most one observer of them.
+/// The kernel's copies. At most one notifier is attached.
 #[derive(Default)]
 pub(crate) struct KernelCache {
-    observer: RwLock<Option<(Arc<dyn KernelNotifier>, Audience)>>,
+    notifier: RwLock<Option<(Arc<dyn KernelNotifier>, Audience)>>,
     pages: PageEstimates,
 }
 
 impl KernelCache {
-    /// From now on `observer` is notified; `audience` is who uses what it keeps.
-    pub(crate) fn watch(&self, observer: Arc<dyn KernelNotifier>, audience: Audience) {
-        *self.observer.write() = Some((observer, audience));
+    /// From now on `notifier` is notified; `audience` is who uses what it keeps.
+    pub(crate) fn attach_notifier(&self, notifier: Arc<dyn KernelNotifier>, audience: Audience) {
+        *self.notifier.write() = Some((notifier, audience));
     }
 
     /// Whether anything may be kept at all.
-    pub(crate) fn watched(&self) -> bool {
-        self.observer.read().is_some()
+    pub(crate) fn has_notifier(&self) -> bool {
+        self.notifier.read().is_some()
     }
 
-    fn observer(&self) -> Option<Arc<dyn KernelNotifier>> {
-        self.observer.read().as_ref().map(|(observer, _)| Arc::clone(observer))
+    fn notifier(&self) -> Option<Arc<dyn KernelNotifier>> {
+        self.notifier.read().as_ref().map(|(notifier, _)| Arc::clone(notifier))
     }
 
     /// Who uses what is kept; `None` if nothing is.
     pub(crate) fn audience(&self) -> Option<Audience> {
-        self.observer.read().as_ref().map(|(_, audience)| *audience)
+        self.notifier.read().as_ref().map(|(_, audience)| *audience)
     }
 
     /// Notifies that no path walk may use `names` of a directory without a lookup, and waits. Returns whether the kernel
-    /// has processed all, as [`KernelNotifier::children`].
-    pub(crate) async fn children(
+    /// has processed all, as [`KernelNotifier::expire_names`].
+    pub(crate) async fn expire_names(
         &self,
         node: NodeId,
         names: Vec<Name>,
         files: Vec<NodeId>,
     ) -> bool {
-        match self.observer().filter(|_| !names.is_empty()) {
-            Some(observer) => observer.children(node, names, files).await,
+        match self.notifier().filter(|_| !names.is_empty()) {
+            Some(notifier) => notifier.expire_names(node, names, files).await,
             None => true,
         }
     }
 
     /// As [`KernelNotifier::prune`].
     pub(crate) async fn prune(&self, files: Vec<NodeId>) {
-        if let Some(observer) = self.observer().filter(|_| !files.is_empty()) {
-            observer.prune(files).await;
+        if let Some(notifier) = self.notifier().filter(|_| !files.is_empty()) {
+            notifier.prune(files).await;
         }
     }
 
-    /// Notifies of names, and whether what they named is in use, all at once, and waits.
-    pub(crate) async fn entries(&self, names: Vec<(NodeId, Name, bool)>) {
-        let Some(observer) = self.observer() else { return };
+    /// Notifies of names, all at once, and waits.
+    pub(crate) async fn invalidate_names(&self, names: Vec<StaleName>) {
+        let Some(notifier) = self.notifier() else { return };
         // All are sent before the first is waited for.
-        let notify = |(node, name, is_in_use): &_| observer.entry(*node, name, *is_in_use);
-        let notified: Vec<_> = names.iter().map(notify).collect();
+        let notified: Vec<_> = names.iter().map(|stale| notifier.invalidate_name(stale)).collect();
         for notified in notified {
             notified.await;
         }
     }
 
-    /// Notifies of an inode, and waits as far as [`KernelNotifier::inode`] does.
-    pub(crate) async fn inode(&self, inode: &Arc<Inode>, stale: Stale) -> Invalidated {
+    /// Notifies of an inode, and waits as far as [`KernelNotifier::invalidate_inode`] does.
+    pub(crate) async fn invalidate_inode(&self, inode: &Arc<Inode>, stale: Stale) -> Invalidated {
         if let Stale::Pages(range) = stale {
             self.pages.dropped(inode.node, range);
         }
-        self.invalidate(inode, stale).await
+        self.raise_and_invalidate(inode, stale).await
     }
 
     /// Notifies of a directory's attributes, and waits. No size need be raised: nothing depends on a
     /// directory's.
-    pub(crate) async fn directory(&self, node: NodeId) {
-        if let Some(observer) = self.observer() {
-            observer.inode(node, Stale::Attributes).await.done().await;
+    pub(crate) async fn invalidate_attributes_of_directory(&self, node: NodeId) {
+        if let Some(notifier) = self.notifier() {
+            notifier.invalidate_inode(node, Stale::Attributes).await.done().await;
         }
     }
 
-    async fn invalidate(&self, inode: &Arc<Inode>, stale: Stale) -> Invalidated {
-        let Some(observer) = self.observer() else { return Invalidated::Done };
+    async fn raise_and_invalidate(&self, inode: &Arc<Inode>, stale: Stale) -> Invalidated {
+        let Some(notifier) = self.notifier() else { return Invalidated::Done };
         if let Some(raise) = inode.begin_invalidation() {
-            observer.raise(raise).await;
+            notifier.raise_size(raise).await;
         }
-        observer.inode(inode.node, stale).await
+        notifier.invalidate_inode(inode.node, stale).await
     }
 
     /// Has the kernel's size raised to that of a reply about to be sent, and waits.
-    pub(crate) async fn raise(&self, raise: SizeRaise) {
-        if let Some(observer) = self.observer() {
-            observer.raise(raise).await;
+    pub(crate) async fn raise_size(&self, raise: SizeRaise) {
+        if let Some(notifier) = self.notifier() {
+            notifier.raise_size(raise).await;
         }
     }
 
     /// Bytes of a file came out of pages that are kept, or go there. Returns whether the caller must run
     /// [`KernelCache::trim`], which must not delay the answer.
     pub(crate) fn note_pages_used(&self, node: NodeId, offset: u64, length: u64) -> bool {
-        self.watched() && self.pages.note_used(node, offset, length)
+        self.has_notifier() && self.pages.note_used(node, offset, length)
     }
 
     /// Whether pages of the inode are kept, as far as can be estimated.
     pub(crate) fn has_pages(&self, node: NodeId) -> bool {
-        self.watched() && self.pages.has(node)
+        self.has_notifier() && self.pages.has(node)
     }
 
     /// Forgets what pages the kernel has of the inode: it keeps none any more.
@@ -138,7 +137,7 @@ impl KernelCache {
         while let Some((node, ranges)) = self.pages.victim() {
             let Some(inode) = inodes.pin_node(node) else { continue };
             for range in ranges.into_iter().flatten() {
-                self.invalidate(&inode, Stale::Pages(range)).await.done().await;
+                self.raise_and_invalidate(&inode, Stale::Pages(range)).await.done().await;
             }
         }
     }

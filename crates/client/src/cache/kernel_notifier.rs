@@ -6,7 +6,7 @@ use sheen_io::BoxFuture;
 use sheen_types::Name;
 
 use super::SizeRaise;
-use crate::types::{Invalidated, NodeId, Stale};
+use crate::types::{Invalidated, NodeId, Stale, StaleName};
 
 /// How long the kernel may keep names of directories, and absent ones, until it asks for them again. To have it drop
 /// one takes the lock of the directory that has the name, which calls of any user may hold without pause: after this
@@ -25,16 +25,14 @@ pub(crate) const NAME_TIMEOUT_SLACK: Duration = Duration::from_millis(50);
 /// which it also holds during create, unlink, rename and lookup in that directory. Send it off, do not wait
 /// for it while such a call is in flight.)
 pub trait KernelNotifier: Send + Sync {
-    /// `name` in `parent` may now name something else, or nothing, or something instead of nothing.
-    /// `is_in_use`: what it named is a directory, or an open file. The kernel must still be able to name such
-    /// an inode.
-    fn entry(&self, parent: NodeId, name: &Name, is_in_use: bool) -> BoxFuture<'static, ()>;
+    /// Has the kernel drop a name, or ask for it again, as that says.
+    fn invalidate_name(&self, stale: &StaleName) -> BoxFuture<'static, ()>;
 
     /// Who may search the directory `node` is not known any more: these of its names, present and
     /// absent ones, must be looked up again at their next use. What they name has not changed: `files` and directories.
-    /// Returns whether the kernel has processed all; where it does not in time, after [`KernelNotifier::prune`] of `files`:
-    /// of the other names the kernel uses those that it keeps for a time only until that is over.
-    fn children(
+    /// Returns whether the kernel has processed all. Otherwise it has called [`KernelNotifier::prune`] for `files`; names of
+    /// directories and absent names may be used until their [`NAME_TIMEOUT`] is over.
+    fn expire_names(
         &self,
         node: NodeId,
         names: Vec<Name>,
@@ -47,10 +45,10 @@ pub trait KernelNotifier: Send + Sync {
 
     /// The file has no less than these bytes: whatever the kernel does with replies, it uses no smaller size
     /// from now on.
-    fn raise(&self, raise: SizeRaise) -> BoxFuture<'static, ()>;
+    fn raise_size(&self, raise: SizeRaise) -> BoxFuture<'static, ()>;
 
     /// Part of what is known about `node` may have changed. However late the kernel processes the notice,
     /// this does not end before it has: only a caller that knows that the page on which it is blocked is held
     /// by a waiting call may go on without it.
-    fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<'static, Invalidated>;
+    fn invalidate_inode(&self, node: NodeId, stale: Stale) -> BoxFuture<'static, Invalidated>;
 }

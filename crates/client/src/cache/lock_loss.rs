@@ -9,7 +9,7 @@ use sheen_types::{Errno, Extent, Fid, InodeBits, Instant, MdtIndex, Name, Resour
 use super::{CachedOpen, FileLockRecords, InodeState, InodeTable, KernelCache, NameHasher, Pin};
 use crate::data::DataEvents;
 use crate::locks::{ClientNamespace, CoveredCache, LostLock};
-use crate::types::{FileType, Invalidated, LockOwner, NodeId, Stale};
+use crate::types::{FileType, Invalidated, LockOwner, NameInvalidation, NodeId, Stale, StaleName};
 
 /// What the locks of MDTs cover of inodes but their data: the inode cache, and the kernel that is notified of it.
 pub(crate) struct CoveredMetadata {
@@ -28,24 +28,33 @@ pub(crate) struct CoveredMetadata {
 /// What of an inode has become stale in the kernel, which must be notified.
 #[derive(Default)]
 struct StaleInKernel {
-    entries: Vec<(NodeId, Name, bool)>,
+    names: Vec<StaleName>,
     /// The loss after which names of the inode itself are among them.
     loss: Option<u32>,
     /// Names of the inode, a directory, that were kept because every user may search it.
     children: Vec<Name>,
     /// The files among them.
     files: Vec<NodeId>,
-    /// Until when the kernel uses the other ones of them, whatever becomes of the notices.
+    /// The latest time limit of a name in `children` that the kernel keeps for a time only.
     timed_names_until: Option<Instant>,
-    /// The same of absent names that are not among them: they were lost with `UPDATE` before.
+    /// The latest time limit of absent names of which the kernel was notified before, when `UPDATE` was lost, and which
+    /// it may not have dropped yet.
     unprocessed_names_until: Option<Instant>,
     attributes: bool,
 }
 
 impl InodeState {
     /// Whether a process may ask for its path: one that works in the directory, or has the file open.
-    pub(crate) fn is_in_use(&self) -> bool {
+    fn is_in_use(&self) -> bool {
         self.opens > 0 || self.file_type() == Some(FileType::Directory)
+    }
+
+    /// How the kernel is to invalidate a name of the inode.
+    pub(crate) fn name_invalidation(&self) -> NameInvalidation {
+        match self.is_in_use() {
+            true => NameInvalidation::Expire,
+            false => NameInvalidation::Drop,
+        }
     }
 
     /// Drops what `gone` covered, bits of locks of the inode's own MDT.
@@ -69,7 +78,7 @@ impl InodeState {
         }
         for name in absent {
             self.forget_kept_child(&name);
-            stale.entries.push((node, name, false));
+            stale.names.push(StaleName { parent: node, name, by: NameInvalidation::Drop });
         }
         if gone.contains(InodeBits::LAYOUT) {
             self.file.layout_guard.layout_revoked();
@@ -88,10 +97,10 @@ impl InodeState {
 
     /// All names that the kernel keeps are stale, whichever lock covered each.
     fn lose_kept_names(&self, stale: &mut StaleInKernel) {
-        let is_in_use = self.is_in_use();
+        let by = self.name_invalidation();
         let (names, loss) = self.kept_names();
         if stale.loss.replace(loss).is_none() {
-            stale.entries.extend(names.map(|(node, name)| (node, name, is_in_use)));
+            stale.names.extend(names.map(|(parent, name)| StaleName { parent, name, by }));
         }
     }
 }
@@ -140,7 +149,7 @@ impl CoveredMetadata {
     async fn expire_children(&self, node: NodeId, stale: &mut StaleInKernel) {
         let names = std::mem::take(&mut stale.children);
         let files = std::mem::take(&mut stale.files);
-        let is_expired = self.kernel_cache.children(node, names, files).await;
+        let is_expired = self.kernel_cache.expire_names(node, names, files).await;
         let until =
             if is_expired { stale.unprocessed_names_until } else { stale.timed_names_until };
         if let Some(until) = until.filter(|until| *until > self.clock.now()) {
@@ -170,10 +179,10 @@ impl CoveredCache for CoveredByMdt {
             let kernel_cache = &metadata.kernel_cache;
             let Some(UncoveredInode { inode, mut stale, closes }) = uncovered else { return };
             if stale.attributes {
-                kernel_cache.inode(&inode, Stale::Attributes).await.done().await;
+                kernel_cache.invalidate_inode(&inode, Stale::Attributes).await.done().await;
             }
             metadata.expire_children(inode.node, &mut stale).await;
-            kernel_cache.entries(stale.entries).await;
+            kernel_cache.invalidate_names(stale.names).await;
             if let Some(loss) = stale.loss {
                 inode.state().kept_names_invalidated(loss);
             }
@@ -223,7 +232,7 @@ impl DataEvents for DataEventHandler {
         let kernel_cache = Arc::clone(&self.kernel_cache);
         Box::pin(async move {
             match inode {
-                Some(inode) => kernel_cache.inode(&inode, stale).await,
+                Some(inode) => kernel_cache.invalidate_inode(&inode, stale).await,
                 None => Invalidated::Done,
             }
         })

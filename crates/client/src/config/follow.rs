@@ -18,7 +18,7 @@ use super::{LOCK_AGE_MAX, LOCKS_UNUSED_MAX, MGS_UUID, MoreMdts};
 use crate::data::DataPath;
 use crate::locks::{CallbackRouter, ClientNamespace, CoveredCache, LockRequest, LostLock};
 use crate::records::Recorder;
-use crate::targets::TargetOwner;
+use crate::targets::ImportEvents;
 
 /// Changes come in bursts; Lustre waits as long before it reads again.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -88,8 +88,8 @@ impl LogReader {
         recorder: &Recorder,
         import: impl FnOnce(Arc<dyn ImportOwner>) -> Arc<dyn Import>,
     ) -> (Arc<dyn Import>, Arc<Self>) {
-        let owner = Arc::new(TargetOwner::recording(recorder.clone()));
-        let import = import(Arc::clone(&owner) as Arc<dyn ImportOwner>);
+        let events = Arc::new(ImportEvents::recording(recorder.clone()));
+        let import = import(Arc::clone(&events) as Arc<dyn ImportOwner>);
         let mgs = Arc::clone(&import) as Arc<dyn Channel>;
         let changed = Arc::new(CoveredConfiguration::default());
         let config = sheen_ldlm::client::Config {
@@ -104,8 +104,7 @@ impl LogReader {
             config,
             Arc::clone(&changed) as Arc<dyn CoveredCache>,
         );
-        let first = owner.locks.set(Arc::downgrade(&locks)).is_ok();
-        debug_assert!(first, "the owner is new");
+        events.attach(&locks, None);
         router.add(&locks);
         (import, Arc::new(Self { mgs, locks, changed, world: world.clone() }))
     }

@@ -39,7 +39,7 @@ use crate::mdt::{FidSource, Mdc, Mdts};
 use crate::meta::Meta;
 use crate::posix::{FileSystem, Handles, Mounted, StaleRetry};
 use crate::records::Recorder;
-use crate::targets::{TargetOwner, Targets, connect, name_of};
+use crate::targets::{DataPlace, ImportEvents, Targets, connect, name_of};
 use crate::types::Credentials;
 use follow::{Config, FSNAME_BYTES_MAX};
 
@@ -187,8 +187,8 @@ async fn assemble(
     if map.osts.is_empty() {
         return Err(MountError::NoTargets(TargetKind::Ost));
     }
-    let owner = Arc::new(TargetOwner::recording(recorder.clone()));
-    let (import, root) = connect_mdt(targets, first, &owner, options).await?;
+    let events = Arc::new(ImportEvents::recording(recorder.clone()));
+    let (import, root) = connect_mdt(targets, first, &events, options).await?;
     let locations = Arc::new(MdtLocations::new(index_of(first)));
     data.locate_by(Arc::clone(&locations));
     let inodes = InodeTable::recording(root, recorder.clone(), Arc::clone(&locations));
@@ -202,7 +202,7 @@ async fn assemble(
         clock: Arc::clone(&targets.world.clock),
     };
     let cache = Arc::new(cache);
-    let mdt = make_mdt(targets, first, &import, &owner, (&cache, &data));
+    let mdt = make_mdt(targets, first, &import, &events, (&cache, &data));
     let mdts = Arc::new(Mdts::new(targets.world.clone(), locations, mdt));
     let more = MoreMdts::new(targets, &mdts, &cache);
     data.watch(Arc::new(DataEventHandler {
@@ -247,7 +247,7 @@ async fn connect_mgs(
         client: targets.client.clone(),
         nids: options.mgs.clone(),
         kind: ImportKind::Mgs,
-        data: connect::mgs(),
+        data: connect::offer_to_mgs(),
         requests_in_flight: 0,
         owner,
     };
@@ -281,10 +281,10 @@ fn cause(failed: Option<Result<(), RpcError>>) -> String {
 async fn connect_mdt(
     targets: &Targets,
     target: &MapTarget,
-    owner: &Arc<TargetOwner>,
+    events: &Arc<ImportEvents>,
     options: &MountOptions,
 ) -> Result<(Arc<dyn Import>, Fid), MountError> {
-    let import = targets.import(target, ImportKind::Mds, owner);
+    let import = targets.import(target, ImportKind::Mds, events);
     match within(&*targets.world.clock, options.timeout, import.connect()).await {
         Some(Ok(())) => {}
         Some(Err(RpcError::Errno(errno))) => return Err(MountError::Refused(errno)),
@@ -313,7 +313,7 @@ fn make_mdt(
     targets: &Targets,
     target: &MapTarget,
     import: &Arc<dyn Import>,
-    owner: &TargetOwner,
+    events: &ImportEvents,
     (cache, path): (&Arc<CoveredMetadata>, &Arc<dyn DataPath>),
 ) -> Arc<Mdc> {
     let channel = Arc::clone(import) as Arc<dyn Channel>;
@@ -328,12 +328,11 @@ fn make_mdt(
     );
     targets.router.add(&locks);
     targets.keep_mdt(target, Arc::clone(import), Arc::clone(&locks));
-    let first = owner.locks.set(Arc::downgrade(&locks)).is_ok();
-    debug_assert!(first, "the owner is new");
-    let first = owner.data.set((ImportKind::Mds, target.index, Arc::downgrade(path))).is_ok();
-    debug_assert!(first, "the owner is new");
-    // It may have been connected before the observer of its states was set.
-    owner.connected(&import.connect_data());
+    let place =
+        DataPlace { kind: ImportKind::Mds, index: target.index, path: Arc::downgrade(path) };
+    events.attach(&locks, Some(place));
+    // It may have been connected before its reports went anywhere.
+    events.connected(&import.connect_data());
     let fids = FidSource::new(Arc::clone(&channel), path.recorder());
     let refuses_batches = AtomicBool::new(false);
     Arc::new(Mdc { index, fids, channel, locks, data, refuses_batches })
@@ -359,9 +358,9 @@ impl MoreMdts {
         let is_new =
             |target: &&MapTarget| !target.is_excluded && mdts.by_index(index_of(target)).is_none();
         let add = |target: &MapTarget| {
-            let owner = Arc::new(TargetOwner::recording(path.recorder()));
-            let import = targets.import(target, ImportKind::Mds, &owner);
-            mdts.add(make_mdt(&targets, target, &import, &owner, (&cache, path)));
+            let events = Arc::new(ImportEvents::recording(path.recorder()));
+            let import = targets.import(target, ImportKind::Mds, &events);
+            mdts.add(make_mdt(&targets, target, &import, &events, (&cache, path)));
             import
         };
         listed.iter().filter(is_new).map(add).collect()
@@ -396,5 +395,5 @@ async fn root(mdt: &dyn Channel, fileset: Option<&str>) -> Result<Fid, Errno> {
     };
     let answer = call::call::<MdsGetRoot>(mdt, sheen_rpc::Call::new(request)).await?;
     let fid = call::need(answer.reply.mdt_body)?.fid1;
-    if fid.is_namespace() { Ok(fid) } else { Err(Errno::EPROTO) }
+    if fid.is_of_mdt() { Ok(fid) } else { Err(Errno::EPROTO) }
 }

@@ -87,7 +87,7 @@ pub struct DataTarget {
     pub(super) grant: Mutex<Grant>,
     pub(super) limits: Mutex<NegotiatedLimits>,
     /// Beside the limits: every search for a lock asks for it.
-    pub(super) locks_pages: AtomicBool,
+    pub(super) needs_whole_pages: AtomicBool,
     pub(super) flush_queue: FlushQueue,
     objects: Mutex<Objects>,
     /// Objects of files that are gone; see [`super::gone`].
@@ -119,7 +119,7 @@ impl DataTarget {
             // Nothing is promised before [`DataTarget::connected`].
             grant: Mutex::default(),
             limits: Mutex::default(),
-            locks_pages: AtomicBool::new(true),
+            needs_whole_pages: AtomicBool::new(true),
             flush_queue: FlushQueue::default(),
             objects: Mutex::default(),
             gone: Mutex::default(),
@@ -144,7 +144,7 @@ impl DataTarget {
     /// The lock that covers `extent` of an object: at least that, in whole pages where the OST needs them.
     pub(super) fn policy(&self, extent: Extent) -> Policy {
         match self.kind {
-            DataTargetKind::Ost if !self.locks_pages() => Policy::extent(extent),
+            DataTargetKind::Ost if !self.needs_whole_pages() => Policy::extent(extent),
             DataTargetKind::Ost => {
                 let (start, end) = widened(extent.start, extent.end.saturating_add(1));
                 let end = if extent.end == Extent::EOF { extent.end } else { end - 1 };

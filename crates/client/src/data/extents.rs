@@ -134,7 +134,7 @@ impl Extents {
     /// that touch, and none for which `skip` says so. Answers the bytes of the blocks that hold
     /// nothing any more, too.
     ///
-    /// With `whole_pages` two groups never share a block: an OST of Lustre locks a page for each piece of a write that
+    /// With `needs_whole_pages` two groups never share a block: an OST of Lustre locks a page for each piece of a write that
     /// lies in it, and would wait for itself. Where `bytes` are less than there are, what is taken ends with a
     /// block if it can, so that the rest need not wait for it.
     pub(super) fn take(
@@ -142,7 +142,7 @@ impl Extents {
         range: (u64, u64),
         bytes: u64,
         groups: usize,
-        whole_pages: bool,
+        needs_whole_pages: bool,
         skip: impl Fn(u64, u64) -> bool,
     ) -> (Vec<Run>, u64) {
         let mut taken: Vec<Run> = Vec::new();
@@ -150,7 +150,7 @@ impl Extents {
         self.over(range.0, range.1, |at, run| {
             let touches = last_end == Some(at);
             let shares_block = last_end.is_some_and(|end| (end - 1) / BLOCK == at / BLOCK);
-            if whole_pages && shares_block && !touches {
+            if needs_whole_pages && shares_block && !touches {
                 return;
             }
             if left == 0 || (!touches && groups_left == 0) || skip(at, at + run.len() as u64) {
@@ -162,7 +162,7 @@ impl Extents {
             last_end = Some(at + run.len() as u64);
             taken.push((at, run));
         });
-        let is_cut = |end: &u64| whole_pages && left == 0 && self.overlaps(*end, end + 1);
+        let is_cut = |end: &u64| needs_whole_pages && left == 0 && self.overlaps(*end, end + 1);
         if let Some(end) = last_end.filter(is_cut) {
             end_at(&mut taken, end / BLOCK * BLOCK);
         }

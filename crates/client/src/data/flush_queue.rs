@@ -45,7 +45,7 @@ impl Object {
         let due = target.shared.world.clock.now() + DELAY;
         if target.flush_queue.queue.push([(due, Arc::clone(self))]) {
             let serve = serve(Arc::clone(target));
-            target.shared.world.tasks.spawn("delayed write-back", Box::pin(serve));
+            target.shared.world.tasks.spawn("delayed flush", Box::pin(serve));
         }
     }
 
@@ -57,7 +57,7 @@ impl Object {
         if !self.state.lock().dirty.is_empty() {
             let object = Arc::clone(self);
             let task = async move { object.flush(Extent::ALL).await };
-            self.target.shared.world.tasks.spawn("write-back", Box::pin(task));
+            self.target.shared.world.tasks.spawn("flush", Box::pin(task));
         }
     }
 }

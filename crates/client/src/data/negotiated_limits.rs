@@ -127,14 +127,14 @@ impl DataTarget {
         *self.limits.lock() = NegotiatedLimits::of(data);
         // Only OSTs of Sheen know this flag.
         let knows_bytes = data.flags2.contains(ConnectFlags2::MDT_IDENTITY);
-        self.locks_pages.store(!knows_bytes, Ordering::Relaxed);
+        self.needs_whole_pages.store(!knows_bytes, Ordering::Relaxed);
     }
 
     /// Whether locks have to be on whole pages, and no two pieces of a page may be on their way at once: an OST of
     /// Lustre panics, hangs or loses bytes otherwise. Ours knows bytes: writers of neighbouring records do not revoke
     /// each other's locks, and what lies apart in a page goes in one RPC.
-    pub(super) fn locks_pages(&self) -> bool {
-        self.locks_pages.load(Ordering::Relaxed)
+    pub(super) fn needs_whole_pages(&self) -> bool {
+        self.needs_whole_pages.load(Ordering::Relaxed)
     }
 
     /// The limits negotiated when the OST was last connected, within what operators have set.

@@ -45,13 +45,13 @@ impl Object {
             let (held, free) = self.target.shared.waiting_calls.split(self.file, range);
             for part in held.iter().copied().filter(|part| self.has_some_of(*part)) {
                 let invalidation = events.invalidate(self.file, Stale::Pages(part));
-                left.extend(self.invalidated_or_held(part, invalidation).await);
+                left.extend(self.wait_until_dropped_or_held(part, invalidation).await);
             }
             if !held.is_empty() {
                 left.extend(free);
                 continue;
             }
-            left.extend(self.invalidated(range, &*events).await);
+            left.extend(self.invalidate_whole(range, &*events).await);
         }
     }
 
@@ -61,7 +61,7 @@ impl Object {
 
     /// Waits until the kernel has dropped `range`, or is blocked there on a page that it holds for a call
     /// that waits. Returns the range if that is no such page: then it is to be invalidated once more.
-    async fn invalidated_or_held(
+    async fn wait_until_dropped_or_held(
         self: &Arc<Self>,
         range: Extent,
         invalidation: Invalidation,
@@ -72,10 +72,10 @@ impl Object {
         (!is_held).then_some(range)
     }
 
-    /// Waits until the kernel has dropped `range`, of which it holds nothing for calls that wait; where it is
+    /// Has the kernel drop `range`, of which it holds nothing for calls that wait, and waits until it has; where it is
     /// blocked for long, all around the pages that block it. Returns the range if there is such a call now:
     /// then it is to be invalidated once more.
-    async fn invalidated(
+    async fn invalidate_whole(
         self: &Arc<Self>,
         range: Extent,
         events: &dyn DataEvents,
@@ -83,7 +83,7 @@ impl Object {
         let invalidation = events.invalidate(self.file, Stale::Pages(range));
         let mut all: BoxFuture<'static, bool> =
             Box::pin(async move { invalidation.await.done().await });
-        match self.invalidated_before_call(range, &mut all).await {
+        match self.wait_before_call(range, &mut all).await {
             Some(true) => None,
             Some(false) => {
                 self.invalidate_around_blocked(range, events).await;
@@ -132,7 +132,7 @@ impl Object {
 
     /// The result of `invalidation`; `None` if before that a call waits for which the kernel
     /// holds some of `range`.
-    async fn invalidated_before_call<T>(
+    async fn wait_before_call<T>(
         &self,
         range: Extent,
         invalidation: &mut BoxFuture<'static, T>,

@@ -8,8 +8,8 @@
 //! The kernel holds all pages that a read is to fill, and shows them to no program before the read is
 //! answered: with bytes that are read under a lock that the call does not have yet. Of a write's pages it
 //! holds the last one, if the write has only a part of it and it was not cached; if it was cached, programs
-//! see it, and it must be dropped. And a call that was ended by a signal has its answer, and waits on. So the
-//! kernel is notified of these pages, too, and not waited for where it is blocked on one
+//! see it, and it must be dropped. A call that a signal has ended was answered, but its future goes on waiting
+//! here. So the kernel is notified of these pages, too, and not waited for where it is blocked on one
 //! ([`Invalidated::Blocked`](crate::types::Invalidated)).
 //!
 //! Pages are those of the file, whichever of its objects they belong to: what the kernel is to drop for one

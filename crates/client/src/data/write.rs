@@ -152,7 +152,7 @@ impl Object {
                 object.queue_flush();
             }
         };
-        self.target.shared.world.tasks.spawn("write-back", Box::pin(task));
+        self.target.shared.world.tasks.spawn("flush", Box::pin(task));
     }
 
     /// Sends everything dirty in `extent` and waits until no write of it is under way, but for writes through
@@ -190,12 +190,13 @@ impl Object {
             }
             let ObjectState { dirty, writing, through, .. } = &mut *state;
             let range = (extent.start, end);
-            let (bulk, locks_pages) = (self.target.limits().bulk_bytes, self.target.locks_pages());
+            let (bulk, needs_whole_pages) =
+                (self.target.limits().bulk_bytes, self.target.needs_whole_pages());
             let is_under_way = |from, to| {
-                let (from, to) = if locks_pages { widened(from, to) } else { (from, to) };
+                let (from, to) = if needs_whole_pages { widened(from, to) } else { (from, to) };
                 writing.overlaps(from, to) || through.overlaps(from, to, through.last())
             };
-            let taken = dirty.take(range, bulk, RUNS_MAX, locks_pages, is_under_way);
+            let taken = dirty.take(range, bulk, RUNS_MAX, needs_whole_pages, is_under_way);
             for (at, run) in &taken.0 {
                 writing.insert(*at, run.clone());
             }

@@ -109,8 +109,8 @@ impl Object {
     /// being written.
     async fn begin_write_through(self: &Arc<Self>, offset: u64, data: &Bytes) -> u64 {
         let end = offset + data.len() as u64;
-        let whole_pages = self.target.locks_pages();
-        let (first, last) = if whole_pages { widened(offset, end) } else { (offset, end) };
+        let needs_whole_pages = self.target.needs_whole_pages();
+        let (first, last) = if needs_whole_pages { widened(offset, end) } else { (offset, end) };
         loop {
             self.flush(Extent { start: first, end: last - 1 }).await;
             let mut state = self.state.lock();

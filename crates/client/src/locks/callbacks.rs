@@ -1,14 +1,11 @@
-//! What the target initiates: callbacks, evictions, restarts.
+//! What the target initiates: callbacks and evictions. (Restarts: `super::replay`.)
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use sheen_ldlm::client::ReplayedLock;
 use sheen_ldlm::{LockDesc, LockFlags, Policy};
-use sheen_rpc::{Answer, Call, CallKind, LockReplay, RpcError};
 use sheen_types::{Errno, InodeBits, LockHandle, LockMode};
-use sheen_wire::ldlm::{LdlmReply, LdlmRequest};
-use sheen_wire::messages::{LdlmEnqueue, Reply};
+use sheen_wire::ldlm::LdlmRequest;
 
 use super::ClientNamespace;
 
@@ -103,63 +100,6 @@ impl ClientNamespace {
         let has_sent_all = self.cancels.is_idle();
         gauges.locks == 0 && gauges.resources == 0 && has_sent_all
     }
-
-    /// The target has restarted: our locks, to be replayed over this connection.
-    #[must_use]
-    pub fn replays(self: &Arc<Self>, connection: u32) -> Vec<LockReplay> {
-        self.engine
-            .begin_replay(connection)
-            .into_iter()
-            .map(|replay| self.replay(&replay))
-            .collect()
-    }
-
-    fn replay(self: &Arc<Self>, replay: &ReplayedLock) -> LockReplay {
-        let handle = replay.handle;
-        let (flags, desc) = (replay.flags.to_wire(), replay.desc.to_wire());
-        let mut dlm_req = LdlmRequest::enqueue(flags, desc, handle);
-        dlm_req.count = 1;
-        if let Some(second) = dlm_req.handles.get_mut(1) {
-            *second = replay.remote_handle;
-        }
-        let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
-        let call = Call { kind: CallKind::Recovery, ..Call::new(request) };
-        let namespace = Arc::downgrade(self);
-        LockReplay { call, done: Box::new(move |answer| replayed(&namespace, handle, answer)) }
-    }
-}
-
-/// The target's reply to a replayed lock. A lock that it does not grant again is invalid: it may have evicted
-/// us before it restarted, and lost the record of that; another client may have been granted the lock since.
-fn replayed(
-    namespace: &Weak<ClientNamespace>,
-    handle: LockHandle,
-    answer: Result<Answer, RpcError>,
-) {
-    let Some(namespace) = namespace.upgrade() else { return };
-    let remote = match answer {
-        Ok(answer) => match answer.reply {
-            Reply::LdlmEnqueue(reply) => reply.dlm_rep.map(|reply: LdlmReply| reply.handle),
-            _ => None,
-        },
-        // The import reconnects, and replays all locks again or learns that they are gone.
-        Err(
-            RpcError::Disconnected | RpcError::TimedOut | RpcError::Evicted | RpcError::Shutdown,
-        ) => {
-            return;
-        }
-        Err(RpcError::Errno(_) | RpcError::Protocol(_)) => None,
-    };
-    if let Some(remote) = remote {
-        if !namespace.engine.replayed(handle, remote) {
-            namespace.cancel([remote]);
-        }
-        return;
-    }
-    tracing::warn!(namespace = namespace.name, %handle, "the target does not grant a replayed lock again");
-    let mut actions = Vec::new();
-    namespace.engine.refused(handle, &mut actions);
-    namespace.perform(actions);
 }
 
 fn first(request: &LdlmRequest) -> Result<LockHandle, Errno> {

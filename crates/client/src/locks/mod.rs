@@ -11,6 +11,7 @@
 mod batch;
 mod callbacks;
 mod reference;
+mod replay;
 mod router;
 mod send;
 
@@ -43,9 +44,6 @@ const CANCELS_IN_REQUEST_MAX: usize = 500;
 /// Unused locks cancelled at once when there are too many, by default.
 const SHRINK_BATCH: usize = 64;
 
-/// How long the replay of locks to a restarted target waits for unused ones to be dropped: the kernel may be
-/// slow to release what they cover.
-const DROPPED_WITHIN: Duration = Duration::from_secs(1);
 /// How long `lru_size=clear` waits for what a target that is away keeps dirty.
 const CLEARED_WITHIN: Duration = Duration::from_secs(10);
 
@@ -387,23 +385,6 @@ impl ClientNamespace {
         self.forgoes_unused.store(on, Ordering::Relaxed);
     }
 
-    /// The target has restarted, and our locks are about to be replayed: drops the unused ones, with what
-    /// they cover. Locks over dirty data stay, and locks whose pages the kernel does not release in time are
-    /// replayed. No RPC.
-    pub async fn forgo_unused(self: &Arc<Self>) {
-        if !self.forgoes_unused.load(Ordering::Relaxed) {
-            return;
-        }
-        let mut unused = self.engine.unused();
-        unused.retain(|lock| self.may_forgo(&lock.desc));
-        let handles: Vec<LockHandle> = unused.iter().map(|lock| lock.handle).collect();
-        let mut actions = Vec::new();
-        self.engine.forgo(&handles, &mut actions);
-        let (drops, rest): (Vec<_>, Vec<_>) = actions.into_iter().partition(is_drop);
-        self.perform(rest);
-        drop(self.begin_drops(drops, "lock before replay", DROPPED_WITHIN).await);
-    }
-
     /// Drops what locks cover and the locks with it, each in a task. Nothing is sent by what is returned: it is closed
     /// by the last of them, or when `limit` has passed.
     fn begin_drops(
@@ -432,16 +413,6 @@ impl ClientNamespace {
         };
         self.world.tasks.spawn("end of drops", Box::pin(task));
         end
-    }
-
-    /// As in Lustre, the lock of an open file stays.
-    fn may_forgo(&self, lock: &LockDesc) -> bool {
-        let is_kind = match lock.policy {
-            Policy::Extent { .. } => true,
-            Policy::InodeBits { bits, .. } => !bits.intersects(InodeBits::OPEN),
-            Policy::Plain | Policy::Flock { .. } => false,
-        };
-        is_kind && !self.cache.is_dirty(lock.resource)
     }
 
     async fn cancel_now(
@@ -543,7 +514,7 @@ impl ClientNamespace {
                 Action::Convert { handle, remote_handle, drop, keep } => {
                     self.convert(handle, remote_handle, drop, keep);
                 }
-                Action::Invalidate { lost, .. } => {
+                Action::Void { lost, .. } => {
                     let invalidated = self.cache.invalidate_evicted(self, lost);
                     self.world.tasks.spawn("lock invalidation", invalidated);
                 }

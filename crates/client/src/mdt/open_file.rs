@@ -131,7 +131,7 @@ impl MdtOpen {
             }
             drop(until_answered);
         });
-        self.mdt.channel.call_behind(call, then).await;
+        self.mdt.channel.call_detached(call, then).await;
     }
 
     fn close_call(&self, who: &Credentials, fid: Fid, attributes: Option<CloseAttributes>) -> Call {
@@ -167,7 +167,7 @@ pub(super) fn close_again(mdt: &Arc<Mdc>, fid: Fid, handle: OpenHandle) {
             tracing::debug!(file = %fid, %error, "close after recovery");
         }
     });
-    let closed = mdt.channel.call_behind(call, then);
+    let closed = mdt.channel.call_detached(call, then);
     mdt.locks.world().tasks.spawn("close after recovery", closed);
 }
 

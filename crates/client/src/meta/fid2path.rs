@@ -93,7 +93,7 @@ fn part(answer: Bytes, goes_on: bool) -> Result<PathPart, Errno> {
     }
     let above = Fid::decode(&mut Reader::new(&answer, ByteOrder::Little));
     let above = above.map_err(|_| Errno::EPROTO)?;
-    if goes_on && !above.is_namespace() {
+    if goes_on && !above.is_of_mdt() {
         return Err(Errno::EPROTO);
     }
     let next = answer.get(LINK_AT..).and_then(|bytes| bytes.first_chunk());

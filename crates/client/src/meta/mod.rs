@@ -59,6 +59,7 @@ pub(crate) use open::wanted_by_open;
 pub(crate) use open_cached::OwnOrCachedOpen;
 pub(crate) use setattr::{SetattrRight, resolve};
 pub(crate) use statfs::{TargetStat, mdt_statfs, ost_statfs};
+pub(crate) use unlink::Removes;
 
 use crate::cache::{CoveredMetadata, Inode};
 use crate::mdt::{Mdc, Mdts};

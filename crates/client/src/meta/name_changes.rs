@@ -57,7 +57,7 @@ impl Meta {
             (state.begin_change(adds.map(hash), removes.map(hash)), had_attributes)
         };
         if had_attributes {
-            self.cache.kernel_cache.directory(directory.node).await;
+            self.cache.kernel_cache.invalidate_attributes_of_directory(directory.node).await;
         }
         ChangeGuard { directory, change }
     }

@@ -38,7 +38,7 @@ pub(super) fn refuse_striped(body: &MdtBody, layout: &Bytes) -> Result<(), Errno
 /// The inode that a refusal names (`OBD_MD_MDS`): its MDT is to be asked.
 pub(super) fn sent_on_to(body: Option<&MdtBody>) -> Option<Fid> {
     let body = body.filter(|body| body.valid.contains(Valid::MDS))?;
-    body.fid1.is_namespace().then_some(body.fid1)
+    body.fid1.is_of_mdt().then_some(body.fid1)
 }
 
 impl Meta {

@@ -14,7 +14,7 @@ use super::{LookupDepth, Meta};
 use crate::cache::{ChangeOutcome, Inode};
 use crate::call::{self, Refused, TypedReply};
 use crate::mdt::Mdc;
-use crate::types::{Credentials, FileType};
+use crate::types::{Credentials, FileType, NameInvalidation, StaleName};
 
 /// What an MDT has answered.
 enum Renamed {
@@ -27,6 +27,10 @@ enum Renamed {
 
 /// A name in a directory.
 type Place<'a> = (&'a Inode, &'a Name);
+
+fn stale_name((parent, name): Place<'_>, by: NameInvalidation) -> StaleName {
+    StaleName { parent: parent.node, name: name.clone(), by }
+}
 
 impl Meta {
     /// Moves a name, replacing what is there. One RPC, one more if what is replaced is on another MDT than was known, and
@@ -50,8 +54,8 @@ impl Meta {
                 self.note_moved(who, to, moved).await;
             }
             Err(_) => {
-                let names = [from, to].map(|(parent, name)| (parent.node, name.clone(), true));
-                self.cache.kernel_cache.entries(names.into()).await;
+                let names = [from, to].map(|place| stale_name(place, NameInvalidation::Expire));
+                self.cache.kernel_cache.invalidate_names(names.into()).await;
             }
         }
         renamed
@@ -145,8 +149,8 @@ impl Meta {
             }
             moved.state().names.moved_here = true;
         }
-        let is_in_use = moved.is_none_or(|it| it.state().is_in_use());
-        self.cache.kernel_cache.entries(vec![(to.0.node, to.1.clone(), is_in_use)]).await;
+        let by = moved.map_or(NameInvalidation::Expire, |it| it.state().name_invalidation());
+        self.cache.kernel_cache.invalidate_names(vec![stale_name(to, by)]).await;
     }
 
     fn rename_record(
@@ -187,7 +191,7 @@ impl Meta {
         (parent, name): (&Inode, &Name),
         moved: &Inode,
     ) -> bool {
-        if !self.cache.kernel_cache.watched() {
+        if !self.cache.kernel_cache.has_notifier() {
             return false;
         }
         let depth = match moved.file_type() {

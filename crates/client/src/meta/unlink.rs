@@ -14,10 +14,29 @@ use super::remote::{SENT_ON_MAX, sent_on_to};
 use crate::cache::{ChangeOutcome, Inode};
 use crate::call::{self, Refused};
 use crate::mdt::Mdc;
-use crate::types::{Credentials, FileType};
+use crate::types::{Credentials, FileType, NameInvalidation, StaleName};
 
 /// `MDS_INODELOCK_ELC`: everything but data on the MDT, which may still be dirty.
 const ALL_BUT_DATA: InodeBits = InodeBits(0x3f);
+
+/// What a name that is removed must stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Removes {
+    /// Anything but a directory.
+    File,
+    /// An empty directory.
+    Directory,
+}
+
+impl Removes {
+    /// As the request says it.
+    fn mode(self) -> u32 {
+        match self {
+            Self::File => 0,
+            Self::Directory => FileType::Directory.mode_bits(),
+        }
+    }
+}
 
 /// What an MDT has answered.
 enum Unlinked {
@@ -45,25 +64,27 @@ impl Mdc {
 }
 
 impl Meta {
-    /// Removes `name`, which must be a directory or must not. One RPC, and one more if the inode is on another MDT than was
+    /// Removes `name`, which must stand for what `removes` says. One RPC, and one more if the inode is on another MDT than was
     /// known. The child's attributes are stale after it. Returns whether that was its last name.
     pub(crate) async fn unlink(
         &self,
         who: &Credentials,
         parent: &Inode,
         name: &Name,
-        directory: bool,
+        removes: Removes,
     ) -> Result<bool, Errno> {
         let child = self.known_child(parent, name);
         // The kernel removes the name itself: it need not be notified.
         self.cache.inodes.forget_name(parent, name);
         let child = child.as_ref().map(|child| child.fid);
-        let unlinked = self.unlink_where_it_is(who, (parent, name), (child, directory)).await;
+        let unlinked = self.unlink_where_it_is(who, (parent, name), (child, removes)).await;
         match unlinked {
             Ok(_) => parent.state().forget_kept_child(name),
             Err(_) => {
                 // It is still there, and nothing covers it any more.
-                self.cache.kernel_cache.entries(vec![(parent.node, name.clone(), true)]).await;
+                let (parent, name) = (parent.node, name.clone());
+                let stale = StaleName { parent, name, by: NameInvalidation::Expire };
+                self.cache.kernel_cache.invalidate_names(vec![stale]).await;
             }
         }
         unlinked
@@ -75,7 +96,7 @@ impl Meta {
         &self,
         who: &Credentials,
         (parent, name): (&Inode, &Name),
-        (mut child, directory): (Option<Fid>, bool),
+        (mut child, removes): (Option<Fid>, Removes),
     ) -> Result<bool, Errno> {
         let names = self.mdt(parent.fid).await?;
         for _ in 0..SENT_ON_MAX {
@@ -83,7 +104,7 @@ impl Meta {
                 Some(child) => self.mdt(child).await?,
                 None => Arc::clone(&names),
             };
-            match self.unlink_on(&mdt, who, (parent, name), (child, directory)).await {
+            match self.unlink_on(&mdt, who, (parent, name), (child, removes)).await {
                 Unlinked::Done(is_gone) => return Ok(is_gone),
                 Unlinked::SentOnTo(other) if Some(other) != child => child = Some(other),
                 Unlinked::SentOnTo(_) => break,
@@ -99,7 +120,7 @@ impl Meta {
         mdt: &Arc<Mdc>,
         who: &Credentials,
         (parent, name): (&Inode, &Name),
-        (child, directory): (Option<Fid>, bool),
+        (child, removes): (Option<Fid>, Removes),
     ) -> Unlinked {
         let names = self.known_mdt(parent.fid);
         let conflicting = names.map_or(InodeBits::UPDATE, |names| names.conflicting_names());
@@ -123,7 +144,7 @@ impl Meta {
                 fid1: parent.fid,
                 fid2: child.unwrap_or(Fid::ZERO),
                 time: self.seconds(),
-                mode: if directory { FileType::Directory.mode_bits() } else { 0 },
+                mode: removes.mode(),
                 ..RecUnlink::default()
             },
             name: Some(Text::from(name)),

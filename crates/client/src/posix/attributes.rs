@@ -180,7 +180,7 @@ impl Mounted {
     /// Makes sure that the kernel uses the size in the reply that is about to be sent. Calls the kernel only
     /// if the inode was ever invalidated: see [`SizeRaise`](super::Raise).
     async fn show_size(&self, inode: &Arc<Inode>, asked: SizeEpoch, shown: &Attributes) {
-        if shown.file_type() != FileType::Regular || !self.kernel_cache.watched() {
+        if shown.file_type() != FileType::Regular || !self.kernel_cache.has_notifier() {
             return;
         }
         let clock = &self.meta.world.clock;
@@ -188,7 +188,7 @@ impl Mounted {
         loop {
             match inode.answer_size(asked, shown.size) {
                 SizeReply::Nothing => return,
-                SizeReply::SizeRaise(raise) => return self.kernel_cache.raise(raise).await,
+                SizeReply::SizeRaise(raise) => return self.kernel_cache.raise_size(raise).await,
                 SizeReply::Wait if limit.is_some_and(|limit| limit <= clock.now()) => return,
                 SizeReply::Wait => {
                     let limit = *limit.get_or_insert(clock.now() + RAISE_WAIT);

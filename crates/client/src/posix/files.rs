@@ -49,11 +49,11 @@ impl FileSystem {
         }
         let tally = self.0.count_open(&pin);
         if self.0.may_list(&pin, who, flags) {
-            return Ok(self.0.opened(pin, who, (flags, tally), false, None));
+            return Ok(self.0.insert_handle(who, pin, (flags, tally), None, false));
         }
         if let Some(cached) = self.0.join_cached(who, &pin, flags) {
             let cached = self.0.answer_and_end_retry(who, Ok(cached))?;
-            return Ok(self.0.opened(pin, who, (flags, tally), false, Some(cached)));
+            return Ok(self.0.insert_handle(who, pin, (flags, tally), Some(cached), false));
         }
         let caches = self.0.is_worth_caching(&pin, flags);
         let (meta, inode) = (&self.0.meta, &pin);
@@ -63,7 +63,7 @@ impl FileSystem {
         };
         let open = self.0.retry_with_rights(who, &[&pin], open).await;
         if matches!(open, Err(Errno::ENOENT)) && self.0.lists_nothing(&pin, who, flags) {
-            return Ok(self.0.opened(pin, who, (flags, tally), false, None));
+            return Ok(self.0.insert_handle(who, pin, (flags, tally), None, false));
         }
         let open = self.0.answer_and_end_retry(who, open)?;
         self.0.finish_open(who, pin, (flags, tally), open, false).await
@@ -233,7 +233,7 @@ impl FileSystem {
         offset: u64,
         data: Bytes,
     ) -> Result<u32, Errno> {
-        self.write_for(Writer::Kernel, handle, offset, data).await
+        self.write_for(Writer::Mapping, handle, offset, data).await
     }
 
     async fn write_for(
@@ -250,7 +250,7 @@ impl FileSystem {
         let page_write = range.filter(|_| !file.bypasses_page_cache);
         let page_write = page_write.map(|range| self.0.begin_page_write(&file.pin, range));
         let call_pages = range.and_then(|range| match writer {
-            Writer::Kernel => Some(CallPages::of(range)),
+            Writer::Mapping => Some(CallPages::of(range)),
             Writer::Program if file.bypasses_page_cache => None,
             Writer::Program => CallPages::written(range),
         });
@@ -258,10 +258,10 @@ impl FileSystem {
         self.0.check_writable(&file)?;
         let at = match writer {
             Writer::Program if file.flags.has(OpenFlags::APPEND) => WriteAt::End(offset),
-            Writer::Program | Writer::Kernel => WriteAt::Offset(offset),
+            Writer::Program | Writer::Mapping => WriteAt::Offset(offset),
         };
         file.note_modified();
-        let is_mapped = matches!(writer, Writer::Kernel);
+        let is_mapped = matches!(writer, Writer::Mapping);
         let (who, options) = (&file.who, IoOptions { call_pages, is_mapped, ..file.options() });
         let write = |it: Arc<dyn DataFile>| {
             let data = data.clone();
@@ -278,7 +278,7 @@ impl FileSystem {
             Writer::Program if file.bypasses_page_cache => {
                 self.0.drop_bypassed_pages(&file.pin, offset, written.into()).await;
             }
-            Writer::Program | Writer::Kernel => {
+            Writer::Program | Writer::Mapping => {
                 self.0.note_pages_used(file.pin.node, offset, written.into());
             }
         }
@@ -330,7 +330,7 @@ impl FileSystem {
         };
         // The kernel does not say which process closes last: it is counted for the one that opened the file.
         let job = file.job.filter(|_| job::current().is_none());
-        let released = self.0.released((handle, file), flock, last_use);
+        let released = self.0.release_handle((handle, file), flock, last_use);
         match job {
             Some(job) => InJob::new(job, pin!(released)).await,
             None => released.await,
@@ -429,8 +429,8 @@ impl FileSystem {
 enum Writer {
     /// Those that a program gave to `write(2)`.
     Program,
-    /// Those that the kernel has in its pages.
-    Kernel,
+    /// Those of pages that a mapping has changed: the kernel's write-back.
+    Mapping,
 }
 
 impl OpenFile {
@@ -487,22 +487,23 @@ impl OpenFile {
 }
 
 impl Mounted {
-    pub(super) fn opened(
+    /// A handle for what was opened; `began_empty` if the file had no bytes then.
+    pub(super) fn insert_handle(
         &self,
-        pin: Pin,
         who: &Credentials,
+        pin: Pin,
         (flags, tally): (OpenFlags, OpenCounts),
-        is_new: bool,
         open: Option<OwnOrCachedOpen>,
+        began_empty: bool,
     ) -> Opened {
         let mut file = OpenFile::new(pin, flags, who, open);
-        file.began_empty = is_new;
-        if flags.bypasses_page_cache() || self.writes_bypass_page_cache(&file, is_new) {
+        file.began_empty = began_empty;
+        if flags.bypasses_page_cache() || self.writes_bypass_page_cache(&file, began_empty) {
             file.bypass_page_cache();
         }
         let bypasses_page_cache = file.bypasses_page_cache;
         self.wait_for_handoff(&file);
-        let keep_pages = self.kernel_cache.watched() && self.may_keep_pages(&file);
+        let keep_pages = self.kernel_cache.has_notifier() && self.may_keep_pages(&file);
         if !keep_pages {
             self.kernel_cache.forget_pages(file.pin.node);
         }
@@ -537,8 +538,8 @@ impl Mounted {
                 return Err(errno);
             }
         }
-        let is_new = created || flags.has(OpenFlags::TRUNCATE);
-        Ok(self.opened(pin, who, (flags, tally), is_new, open))
+        let began_empty = created || flags.has(OpenFlags::TRUNCATE);
+        Ok(self.insert_handle(who, pin, (flags, tally), open, began_empty))
     }
 
     /// Takes the set-id bits off a file that any user but the superuser writes. The kernel asks for that
@@ -605,7 +606,7 @@ impl Mounted {
         Some(close_attributes)
     }
 
-    async fn released(
+    async fn release_handle(
         &self,
         (handle, file): (FileHandle, Arc<OpenFile>),
         flock: Option<LockOwner>,

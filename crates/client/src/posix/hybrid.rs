@@ -47,7 +47,7 @@ impl Mounted {
             state.opens > state.file.bypassing
         };
         if has_other_handles() || self.kernel_cache.has_pages(inode.node) {
-            self.kernel_cache.inode(inode, Stale::Pages(range)).await.done().await;
+            self.kernel_cache.invalidate_inode(inode, Stale::Pages(range)).await.done().await;
         }
     }
 }

@@ -120,7 +120,7 @@ impl Mounted {
             let attributes = self.settings.adjusted(state.attributes_shown().ok_or(Errno::EIO)?);
             if state.size_covered() {
                 state.file.kernel_size.replied(attributes.size);
-                return Ok(Stat { attributes, keep: self.kernel_cache.watched() });
+                return Ok(Stat { attributes, keep: self.kernel_cache.has_notifier() });
             }
             let data = state.file.data.clone();
             let objects = !matches!(state.layout(), Some(LayoutState::Empty));
@@ -138,7 +138,7 @@ impl Mounted {
         }
         inode.state().file.kernel_size.replied(attributes.size);
         let whole = !regular || !objects || known.is_some();
-        Ok(Stat { attributes, keep: covered && whole && self.kernel_cache.watched() })
+        Ok(Stat { attributes, keep: covered && whole && self.kernel_cache.has_notifier() })
     }
 
     /// Attributes of a directory that was removed, for processes that have it open. No RPC.
@@ -166,7 +166,7 @@ impl Mounted {
             (attributes, state.attributes_covered())
         };
         merge(&mut attributes, &known);
-        let keep = covered && known.covered && self.kernel_cache.watched();
+        let keep = covered && known.covered && self.kernel_cache.has_notifier();
         Ok(Stat { attributes, keep })
     }
 }

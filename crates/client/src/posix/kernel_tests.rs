@@ -94,7 +94,8 @@ impl Bench {
         let (kernel_cache, inode) =
             (Arc::clone(&self.fixture.files.0.kernel_cache), self.fixture.files.0.pin(self.node));
         let inode = inode.expect("known");
-        let notices = async move { kernel_cache.inode(&inode, Stale::Pages(Extent::ALL)).await };
+        let notices =
+            async move { kernel_cache.invalidate_inode(&inode, Stale::Pages(Extent::ALL)).await };
         self.fixture.world.run(notices);
     }
 

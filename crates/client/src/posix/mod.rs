@@ -87,8 +87,8 @@ use crate::targets::Targets;
 pub use crate::cache::{KernelNotifier, NAME_TIMEOUT, PagesKept, SizeRaise};
 pub use crate::types::{
     Attributes, Credentials, Fallocate, FileLock, FileLockMode, FileType, Invalidated, LockOwner,
-    NodeId, OpenCounts, OpenFlags, Seek, SetAttributes, SetTime, Stale, TYPE_MASK, VersionFlush,
-    XattrMode,
+    NameInvalidation, NodeId, OpenCounts, OpenFlags, Seek, SetAttributes, SetTime, Stale,
+    StaleName, TYPE_MASK, VersionFlush, XattrMode,
 };
 pub(crate) use ahead::StatAhead;
 pub use ahead::{AheadCounts, AheadSettings};
@@ -151,10 +151,10 @@ impl FileSystem {
         Self(Arc::new(mounted))
     }
 
-    /// Who is notified when what was answered with [`MayCache`] goes stale. Until an observer is set, nothing may
+    /// Who is notified when what was answered with [`MayCache`] goes stale. Until there is a notifier, nothing may
     /// be kept and every answer says so. `audience` is who uses what is kept.
-    pub fn watch(&self, observer: Arc<dyn KernelNotifier>, audience: Audience) {
-        self.0.kernel_cache.watch(observer, audience);
+    pub fn attach_notifier(&self, notifier: Arc<dyn KernelNotifier>, audience: Audience) {
+        self.0.kernel_cache.attach_notifier(notifier, audience);
     }
 
     /// The locks of each target: `MGS`, `FSNAME-MDT0000` and so on; for operators.

@@ -7,12 +7,13 @@ use sheen_types::{Errno, Fid, MdtIndex, Name};
 
 use super::stale_retry::TRIES;
 use super::{
-    Credentials, Entry, FileSystem, FileType, Lookup, Mounted, NewNode, NodeId, RenameMode,
+    Credentials, Entry, FileSystem, FileType, Lookup, Mounted, NameInvalidation, NewNode, NodeId,
+    RenameMode, StaleName,
 };
 use crate::boxed;
 use crate::cache::{Inode, LayoutState, Pin};
 use crate::data::FileLayout;
-use crate::meta::{CreateRequest, LookupDepth};
+use crate::meta::{CreateRequest, LookupDepth, Removes};
 
 impl FileSystem {
     /// Finds `name` in `parent`. A name found counts as one lookup of its node. No RPC if locks cover
@@ -65,7 +66,7 @@ impl FileSystem {
     /// # Errors
     /// As `mkdir(2)`, `symlink(2)`, `mknod(2)`; `ENODEV` for a directory on an MDT that there is not.
     #[boxed]
-    pub async fn create(
+    pub async fn make_node(
         &self,
         who: &Credentials,
         parent: NodeId,
@@ -98,7 +99,7 @@ impl FileSystem {
     /// name. No lookup counts. One RPC.
     ///
     /// # Errors
-    /// As [`FileSystem::create`].
+    /// As [`FileSystem::make_node`].
     #[boxed]
     pub async fn make_directory_on(
         &self,
@@ -108,9 +109,10 @@ impl FileSystem {
         mode: u32,
         mdt: MdtIndex,
     ) -> Result<(), Errno> {
-        let made = self.create(who, parent, name, mode, NewNode::DirectoryOn(mdt)).await?;
-        self.0.kernel_cache.entries(vec![(parent, name.clone(), false)]).await;
-        self.0.kernel_cache.directory(parent).await;
+        let made = self.make_node(who, parent, name, mode, NewNode::DirectoryOn(mdt)).await?;
+        let stale = StaleName { parent, name: name.clone(), by: NameInvalidation::Drop };
+        self.0.kernel_cache.invalidate_names(vec![stale]).await;
+        self.0.kernel_cache.invalidate_attributes_of_directory(parent).await;
         self.forget(made.node, 1);
         Ok(())
     }
@@ -182,7 +184,7 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         let parent = self.0.pin(parent)?;
         let layout = self.0.layout_of(&parent, name);
-        let unlink = || self.0.meta.unlink(who, &parent, name, false);
+        let unlink = || self.0.meta.unlink(who, &parent, name, Removes::File);
         let is_gone = self.0.retry_with_rights(who, &[&parent], unlink).await?;
         self.0.note_gone(layout.filter(|_| is_gone));
         Ok(())
@@ -195,7 +197,7 @@ impl FileSystem {
     #[boxed]
     pub async fn rmdir(&self, who: &Credentials, parent: NodeId, name: &Name) -> Result<(), Errno> {
         let parent = self.0.pin(parent)?;
-        let unlink = || self.0.meta.unlink(who, &parent, name, true);
+        let unlink = || self.0.meta.unlink(who, &parent, name, Removes::Directory);
         self.0.retry_with_rights(who, &[&parent], unlink).await.map(|_| ())
     }
 

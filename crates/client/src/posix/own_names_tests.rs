@@ -497,7 +497,7 @@ fn a_change_whose_answer_is_not_awaited_leaves_its_name_in_doubt() {
     let files = bench.fixture.files.clone();
     let mut making = Box::pin(async move {
         let who = Fixture::root();
-        files.create(&who, NodeId::ROOT, &name("d"), 0o755, NewNode::Directory).await.map(|_| ())
+        files.make_node(&who, NodeId::ROOT, &name("d"), 0o755, NewNode::Directory).await.map(|_| ())
     });
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     // The sequence is asked for first: it has one already after this.
@@ -533,7 +533,7 @@ fn a_target_without_the_extension_gets_its_lock_back_with_each_change() {
     bench
         .run(|files| async move {
             let who = Fixture::root();
-            files.create(&who, NodeId::ROOT, &name, 0o755, NewNode::Directory).await.map(|_| ())
+            files.make_node(&who, NodeId::ROOT, &name, 0o755, NewNode::Directory).await.map(|_| ())
         })
         .unwrap();
     let asked = bench.fixture.mdt.take_asked();

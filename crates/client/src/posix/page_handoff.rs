@@ -42,7 +42,7 @@ impl FileSystem {
             // Otherwise reads arrive here and are noted.
             is_given.then(|| self.0.note_access(&file, file.data().as_deref()))
         };
-        if opened.bypasses_page_cache || !self.0.kernel_cache.watched() || handed().is_none() {
+        if opened.bypasses_page_cache || !self.0.kernel_cache.has_notifier() || handed().is_none() {
             return opened;
         }
         Opened { keep_pages: true, ..opened }

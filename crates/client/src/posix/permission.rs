@@ -97,9 +97,9 @@ impl Mounted {
     /// Does `change`, which may change who may search the directory `inode`. With `shows` the answer to it says who may;
     /// without, the worst is assumed.
     ///
-    /// When this returns, the kernel lets no user whom the directory is closed to now pass by names that it keeps, except
-    /// to files that a program has open: those names go as soon as the kernel can take the directory's lock. It holds that
-    /// lock for `change`, too, so no notification of a name in the directory is processed meanwhile.
+    /// When this returns, no user who may not search the directory any more gets past it by a name that the kernel keeps,
+    /// except to files that a program has open: those names go as soon as the kernel can take the directory's lock. It
+    /// holds that lock for `change`, too, so no notification of a name in the directory is processed meanwhile.
     pub(super) async fn changing_rights<T>(
         &self,
         inode: &Inode,

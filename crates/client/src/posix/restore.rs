@@ -299,6 +299,7 @@ impl Mounted {
         let pin = self.pin(node)?;
         let open = self.meta.open(&Credentials::root(), &pin, flags.without_creation()).await?;
         let tally = self.count_open(&pin);
-        Ok(self.opened(pin, who, (flags, tally), false, open.map(OwnOrCachedOpen::Own)))
+        let open = open.map(OwnOrCachedOpen::Own);
+        Ok(self.insert_handle(who, pin, (flags, tally), open, false))
     }
 }

@@ -709,9 +709,10 @@ fn a_set_group_id_bit_without_group_execution_is_kept_by_members_of_the_group() 
 fn a_mount_of_one_user_keeps_what_that_user_may_search() {
     for (uid, kept) in [(5, true), (7, false)] {
         let fixture = Fixture::new();
-        fixture
-            .files
-            .watch(Arc::clone(&fixture.watcher) as Arc<dyn KernelNotifier>, Audience::User(uid));
+        fixture.files.attach_notifier(
+            Arc::clone(&fixture.watcher) as Arc<dyn KernelNotifier>,
+            Audience::User(uid),
+        );
         fixture.mdt.answer(owned(DIRECTORY, 0o040_700, &[], whole(DIRECTORY, 0x77)));
         let (directory, _) = found_at(&fixture, &Fixture::root(), NodeId::ROOT, "d");
         fixture.mdt.answer(found(FILE, 0o100_644, 0x78, WHOLE));

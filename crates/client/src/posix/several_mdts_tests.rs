@@ -215,7 +215,7 @@ fn an_mdt_that_answers_that_it_made_another_inode_is_not_believed() {
         let made = MdsReintCreateReply { mdt_body, ..Default::default() };
         two.second.mdt.answer(made);
         let made = two.run(move |files, who| async move {
-            files.create(&who, remote, &name("d"), 0o755, NewNode::Directory).await.map(drop)
+            files.make_node(&who, remote, &name("d"), 0o755, NewNode::Directory).await.map(drop)
         });
         assert_eq!(made, Err(Errno::EPROTO), "{fid}");
     }
@@ -313,7 +313,7 @@ fn what_is_made_in_a_directory_is_made_by_its_mdt_in_its_own_sequence() {
         Ok(MdsReintCreateReply { mdt_body, ..Default::default() }.into())
     });
     let made = two.run(|files, who| async move {
-        files.create(&who, node, &name("sub"), 0o755, NewNode::Directory).await
+        files.make_node(&who, node, &name("sub"), 0o755, NewNode::Directory).await
     });
     assert_eq!(made.unwrap().attributes.mode, DIRECTORY);
 
@@ -348,7 +348,7 @@ fn a_directory_is_made_on_the_mdt_that_is_chosen() {
     let make = |two: &Two, text: &'static str, mdt| {
         let new = NewNode::DirectoryOn(MdtIndex(mdt));
         two.run(|files, who| async move {
-            files.create(&who, NodeId::ROOT, &name(text), 0o755, new).await.map(drop)
+            files.make_node(&who, NodeId::ROOT, &name(text), 0o755, new).await.map(drop)
         })
     };
     assert_eq!(make(&two, "d", 1), Ok(()));

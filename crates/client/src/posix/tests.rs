@@ -599,7 +599,7 @@ fn file_locks_are_replayed_to_a_restarted_mdt() {
         other => panic!("expected an enqueue, got {other:?}"),
     });
     assert_eq!(set(&fixture, true), Ok(()));
-    let replays = fixture.locks.replays(1);
+    let replays = fixture.locks.locks_to_replay(1);
     let enqueues = replays.iter().filter_map(|replay| match &replay.call.request {
         Request::LdlmEnqueue(enqueue) => Some(enqueue),
         _ => None,
@@ -652,7 +652,7 @@ fn a_lock_that_was_not_replayed_to_a_restarted_mdt_is_none() {
 
     // Both answers have come over the former connection, and were not processed yet.
     fixture.mdt.connection.store(1, std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(fixture.locks.replays(1).len(), known);
+    assert_eq!(fixture.locks.locks_to_replay(1).len(), known);
     *fixture.mdt.hold.lock() = None;
     hold.notify_waiters();
     fixture.world.settle();

@@ -22,13 +22,13 @@ const COMMON: ConnectFlags = ConnectFlags::VERSION
     .union(ConnectFlags::BULK_MBITS)
     .union(ConnectFlags::FLAGS2);
 
-/// To the MGS.
-pub(crate) fn mgs() -> ObdConnectData {
+/// What is offered to the MGS.
+pub(crate) fn offer_to_mgs() -> ObdConnectData {
     ObdConnectData { flags: COMMON, version: VERSION, ..ObdConnectData::default() }
 }
 
-/// To an MDT.
-pub(crate) fn mdt() -> ObdConnectData {
+/// What is offered to an MDT.
+pub(crate) fn offer_to_mdt() -> ObdConnectData {
     let flags = COMMON
         | ConnectFlags::IBITS
         | ConnectFlags::ACL
@@ -78,11 +78,11 @@ pub(crate) fn mdt() -> ObdConnectData {
     }
 }
 
-/// To an OST, which is to refuse us if its objects are not those of the MDT that our names come from; as far as that
+/// What is offered to an OST, which is to refuse us if its objects are not those of the MDT that our names come from; as far as that
 /// one has said who it is.
 ///
 /// Without `GRANT_PARAM`: what extents cost beside their blocks is not counted here, so an OST of Lustre adds it.
-pub(crate) fn ost(mdt: Option<&ObdConnectData>) -> ObdConnectData {
+pub(crate) fn offer_to_ost(mdt: Option<&ObdConnectData>) -> ObdConnectData {
     let identity = mdt.filter(|agreed| agreed.mdt_identity().is_some());
     let identity = identity.map(|agreed| agreed.identity.clone()).unwrap_or_default();
     let identity_flag = match identity.as_bytes() {

@@ -54,22 +54,39 @@ pub(crate) struct Targets {
     osts: RwLock<BTreeMap<u32, Arc<Connected>>>,
 }
 
-/// The owner of a target's import: notified of its restarts and evictions. The namespace needs the import and the other way round,
-/// so it is set later.
+/// Where what the import of one target reports goes: that it is connected, restarts, evicts us. The namespace needs the
+/// import and the other way round, so it is attached later.
 #[derive(Default)]
-pub(crate) struct TargetOwner {
-    pub(crate) locks: OnceLock<Weak<ClientNamespace>>,
-    /// Its number, and the data path, which must know its grant.
-    pub(crate) data: OnceLock<(ImportKind, u32, Weak<dyn DataPath>)>,
+pub(crate) struct ImportEvents {
+    locks: OnceLock<Weak<ClientNamespace>>,
+    /// `None` for an MGS.
+    place: OnceLock<DataPlace>,
     recorder: Recorder,
     /// The export, for the mount's next process.
     recorded: Mutex<Option<Recorded>>,
 }
 
-impl TargetOwner {
-    /// An owner that records by which exports the targets know the client.
+/// What a target is to the data path, which must know its grant.
+pub(crate) struct DataPlace {
+    /// An MDT or an OST.
+    pub(crate) kind: ImportKind,
+    /// Its number among those.
+    pub(crate) index: u32,
+    /// The data path.
+    pub(crate) path: Weak<dyn DataPath>,
+}
+
+impl ImportEvents {
+    /// One that records by which exports the targets know the client.
     pub(crate) fn recording(recorder: Recorder) -> Self {
         Self { recorder, ..Self::default() }
+    }
+
+    /// From now on its reports go to `locks`, and to the data path at `place`. Once for each import.
+    pub(crate) fn attach(&self, locks: &Arc<ClientNamespace>, place: Option<DataPlace>) {
+        let is_first = self.locks.set(Arc::downgrade(locks)).is_ok();
+        let is_first = is_first && place.is_none_or(|place| self.place.set(place).is_ok());
+        debug_assert!(is_first, "attached once");
     }
 
     /// The target is connected, perhaps anew, on these terms.
@@ -78,7 +95,7 @@ impl TargetOwner {
             let flags2 = terms.flags2;
             locks.engine().set_convert(flags2.contains(ConnectFlags2::LOCK_CONVERT));
         }
-        let Some((kind, index, path)) = self.data.get() else { return };
+        let Some(DataPlace { kind, index, path }) = self.place.get() else { return };
         let Some(path) = path.upgrade() else { return };
         match kind {
             ImportKind::Mds => path.mdt_connected(*index, terms),
@@ -87,7 +104,7 @@ impl TargetOwner {
     }
 }
 
-impl ImportOwner for TargetOwner {
+impl ImportOwner for ImportEvents {
     fn state_changed(&self, state: ImportState, data: &ObdConnectData) {
         match state {
             ImportState::Full => self.connected(data),
@@ -112,10 +129,10 @@ impl ImportOwner for TargetOwner {
         locks.is_some_and(|locks| locks.is_empty())
     }
 
-    fn invalidate(&self, _channel: &Arc<dyn Channel>) {
+    fn void_all(&self, _channel: &Arc<dyn Channel>) {
         if let Some(locks) = self.locks.get().and_then(Weak::upgrade) {
             // Locks of the MGS cover nothing that is cached: what they are on is read again.
-            if self.data.get().is_some() {
+            if self.place.get().is_some() {
                 tracing::warn!(target = locks.name(), "cached locks and data are lost");
             }
             locks.on_evicted();
@@ -125,7 +142,7 @@ impl ImportOwner for TargetOwner {
     fn before_lock_replay(&self) -> BoxFuture<'static, ()> {
         let locks = self.locks.get().and_then(Weak::upgrade);
         // No lock of the MGS covers a cache that outlives its use.
-        let locks = locks.filter(|_| self.data.get().is_some());
+        let locks = locks.filter(|_| self.place.get().is_some());
         Box::pin(async move {
             if let Some(locks) = locks {
                 locks.forgo_unused().await;
@@ -135,7 +152,7 @@ impl ImportOwner for TargetOwner {
 
     fn replay_locks(&self, connection: u32) -> Vec<LockReplay> {
         let locks = self.locks.get().and_then(Weak::upgrade);
-        locks.map_or_else(Vec::new, |locks| locks.replays(connection))
+        locks.map_or_else(Vec::new, |locks| locks.locks_to_replay(connection))
     }
 }
 
@@ -176,13 +193,15 @@ impl Targets {
         &self,
         target: &MapTarget,
         kind: ImportKind,
-        owner: &Arc<TargetOwner>,
+        events: &Arc<ImportEvents>,
     ) -> Arc<dyn Import> {
         let data = match kind {
-            ImportKind::Mgs => connect::mgs(),
-            ImportKind::Mds => connect::mdt(),
+            ImportKind::Mgs => connect::offer_to_mgs(),
+            ImportKind::Mds => connect::offer_to_mdt(),
             // A mount has no reverse imports.
-            ImportKind::Ost | ImportKind::Reverse => connect::ost(self.first_mdt_terms().as_ref()),
+            ImportKind::Ost | ImportKind::Reverse => {
+                connect::offer_to_ost(self.first_mdt_terms().as_ref())
+            }
         };
         self.connector.import(ImportConfig {
             target: target.uuid.clone(),
@@ -191,7 +210,7 @@ impl Targets {
             kind,
             data,
             requests_in_flight: 0,
-            owner: Arc::clone(owner) as Arc<dyn ImportOwner>,
+            owner: Arc::clone(events) as Arc<dyn ImportOwner>,
         })
     }
 
@@ -239,17 +258,15 @@ impl Targets {
 
     /// Connects an OST in the background: calls to it wait until it is there.
     pub(crate) fn add_ost(&self, target: &MapTarget, data: &Arc<dyn DataPath>) -> Arc<dyn Import> {
-        let owner = Arc::new(TargetOwner::recording(data.recorder()));
-        let import = self.import(target, ImportKind::Ost, &owner);
+        let events = Arc::new(ImportEvents::recording(data.recorder()));
+        let import = self.import(target, ImportKind::Ost, &events);
         let name = name_of(target);
         let channel = Arc::clone(&import) as Arc<dyn Channel>;
         let config = self.lock_config();
         let locks = data.add_ost(target.index, name.clone(), channel, config);
         self.router.add(&locks);
-        let first = owner.locks.set(Arc::downgrade(&locks)).is_ok();
-        debug_assert!(first, "the owner is new");
-        let first = owner.data.set((ImportKind::Ost, target.index, Arc::downgrade(data))).is_ok();
-        debug_assert!(first, "the owner is new");
+        let (kind, path) = (ImportKind::Ost, Arc::downgrade(data));
+        events.attach(&locks, Some(DataPlace { kind, index: target.index, path }));
         let nids = RwLock::new(target.nids.clone());
         let ost = Connected { name, import: Arc::clone(&import), locks, nids };
         self.osts.write().insert(target.index, Arc::new(ost));

@@ -29,7 +29,7 @@ use crate::mdt::{FidSource, Mdc, Mdts};
 use crate::meta::Meta;
 use crate::posix::{
     Audience, Credentials, FileSystem, Handles, Invalidated, KernelNotifier, May, Mounted, NodeId,
-    SizeRaise, Stale, StaleRetry,
+    SizeRaise, Stale, StaleName, StaleRetry,
 };
 use crate::records::Recorder;
 use crate::targets::{Connector, Targets};
@@ -80,8 +80,8 @@ impl Watcher {
 }
 
 impl KernelNotifier for Watcher {
-    fn entry(&self, parent: NodeId, name: &Name, _: bool) -> BoxFuture<'static, ()> {
-        self.note(format!("entry {} {name}", parent.0))
+    fn invalidate_name(&self, stale: &StaleName) -> BoxFuture<'static, ()> {
+        self.note(format!("entry {} {}", stale.parent.0, stale.name))
     }
 
     fn prune(&self, files: Vec<NodeId>) -> BoxFuture<'static, ()> {
@@ -89,7 +89,12 @@ impl KernelNotifier for Watcher {
         self.note(format!("shut {}", files.join(" ")))
     }
 
-    fn children(&self, node: NodeId, names: Vec<Name>, _: Vec<NodeId>) -> BoxFuture<'static, bool> {
+    fn expire_names(
+        &self,
+        node: NodeId,
+        names: Vec<Name>,
+        _: Vec<NodeId>,
+    ) -> BoxFuture<'static, bool> {
         let mut names: Vec<String> = names.iter().map(Name::to_string).collect();
         names.sort();
         let noted = self.note(format!("children {} {}", node.0, names.join(" ")));
@@ -100,7 +105,7 @@ impl KernelNotifier for Watcher {
         })
     }
 
-    fn raise(&self, raise: SizeRaise) -> BoxFuture<'static, ()> {
+    fn raise_size(&self, raise: SizeRaise) -> BoxFuture<'static, ()> {
         let noted = self.note(format!("raise {} {}", raise.node().0, raise.size()));
         Box::pin(async move {
             noted.await;
@@ -108,7 +113,7 @@ impl KernelNotifier for Watcher {
         })
     }
 
-    fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<'static, Invalidated> {
+    fn invalidate_inode(&self, node: NodeId, stale: Stale) -> BoxFuture<'static, Invalidated> {
         let noted = self.note(format!("inode {} {stale:?}", node.0));
         Box::pin(async move {
             noted.await;
@@ -195,7 +200,7 @@ impl Fixture {
             former: crate::posix::FormerProcess::default(),
         });
         let watcher = Arc::new(Watcher::default());
-        files.watch(Arc::clone(&watcher) as Arc<dyn KernelNotifier>, Audience::AnyUser);
+        files.attach_notifier(Arc::clone(&watcher) as Arc<dyn KernelNotifier>, Audience::AnyUser);
         let fixture = Self { world, mdt, data, inode_data, locks, files, watcher, mdts, cache };
         fixture.know_root();
         fixture

@@ -734,7 +734,7 @@ fn name(text: &str) -> Name {
 async fn fill(files: &FileSystem) -> Vault {
     let who = Credentials::root();
     let directory = files
-        .create(&who, NodeId::ROOT, &name("vault"), 0o700, NewNode::Directory)
+        .make_node(&who, NodeId::ROOT, &name("vault"), 0o700, NewNode::Directory)
         .await
         .expect("a directory");
     let flags = OpenFlags(OpenFlags::CREATE | 2);
@@ -751,7 +751,7 @@ async fn fill(files: &FileSystem) -> Vault {
     let set_id = SetAttributes { mode: Some(0o6711), ..SetAttributes::default() };
     files.setattr(&who, shown.node, None, set_id).await.expect("its mode is set");
     let public = files
-        .create(&who, NodeId::ROOT, &name("public"), 0o777, NewNode::Directory)
+        .make_node(&who, NodeId::ROOT, &name("public"), 0o777, NewNode::Directory)
         .await
         .expect("a directory");
     let open_to_all = SetAttributes { mode: Some(0o777), ..SetAttributes::default() };

@@ -78,7 +78,7 @@ async fn mounted_at(io: World, nid: Nid) -> FileSystem {
 async fn own_directory(files: &FileSystem) -> NodeId {
     let name = Name::new(b"neighbour".as_slice()).expect("a name");
     let who = Credentials::root();
-    let made = files.create(&who, NodeId::ROOT, &name, 0o755, NewNode::Directory).await;
+    let made = files.make_node(&who, NodeId::ROOT, &name, 0o755, NewNode::Directory).await;
     made.expect("a directory").node
 }
 

@@ -46,7 +46,7 @@ fn name(text: &str) -> Name {
 
 impl Caller {
     async fn make(&self, parent: NodeId, text: &str, new: NewNode) -> Result<NodeId, Errno> {
-        Ok(self.files.create(&self.who, parent, &name(text), 0o777, new).await?.node)
+        Ok(self.files.make_node(&self.who, parent, &name(text), 0o777, new).await?.node)
     }
 
     /// Creates or, if it is there, opens.

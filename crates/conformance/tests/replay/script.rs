@@ -75,7 +75,7 @@ pub(crate) struct Script {
     pub(crate) glimpses: HashMap<u64, VecDeque<Bytes>>,
     /// What servers said when a lock that had waited was granted, by the client's handle of it.
     pub(crate) completions: HashMap<u64, Box<Rpc<Request>>>,
-    /// Locks that servers called back together with what they cover, because the object had gone:
+    /// Locks that servers revoked together with what they cover, because the object had gone:
     /// behind how many requests, and the call.
     pub(crate) discards: Vec<(usize, Box<Rpc<Request>>)>,
 }

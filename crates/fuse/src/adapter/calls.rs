@@ -40,7 +40,7 @@ impl Filesystem for Adapter {
             return self.look_up_exported(request, parent, relative, reply);
         }
         let (files, who, name) =
-            (self.files.clone(), self.note_caller(request, 0), convert::name(name));
+            (self.files.clone(), self.credentials_of(request, 0), convert::name(name));
         let (guard, pending_sizes) = (self.mark_busy(&[parent]), Arc::clone(&self.pending_sizes));
         let special = self.special;
         let mut waiting = self.waits.call(request, EndedBy::Fatal);
@@ -92,7 +92,7 @@ impl Filesystem for Adapter {
             kill_set_id: false,
             flags: None,
         };
-        let (files, who) = (self.files.clone(), self.note_caller(request, 0));
+        let (files, who) = (self.files.clone(), self.credentials_of(request, 0));
         let guard = self.mark_busy(&[number]);
         let operation = if size.is_some() { Operation::Truncate } else { Operation::Setattr };
         let (backs, order) = self.order_of_all(number);
@@ -110,7 +110,7 @@ impl Filesystem for Adapter {
     }
 
     fn access(&self, request: &Request, number: INodeNo, mask: u32, reply: ReplyEmpty) {
-        let (files, who) = (self.files.clone(), self.note_caller(request, 0));
+        let (files, who) = (self.files.clone(), self.credentials_of(request, 0));
         let wanted = May((mask & 7) as _);
         let mut waiting = self.waits.call(request, EndedBy::Fatal);
         self.drive(Call("access", request, number), async move {
@@ -121,7 +121,7 @@ impl Filesystem for Adapter {
     }
 
     fn readlink(&self, request: &Request, number: INodeNo, reply: ReplyData) {
-        let (files, who) = (self.files.clone(), self.note_caller(request, 0));
+        let (files, who) = (self.files.clone(), self.credentials_of(request, 0));
         let mut waiting = self.waits.call(request, EndedBy::Fatal);
         self.drive(Call("readlink", request, number), async move {
             let mut call = pin!(files.readlink(&who, node(number)));
@@ -174,7 +174,7 @@ impl Filesystem for Adapter {
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (files, who, name) =
-            (self.files.clone(), self.note_caller(request, 0), convert::name(name));
+            (self.files.clone(), self.credentials_of(request, 0), convert::name(name));
         let guard = self.mark_busy(&[parent]);
         let mut waiting = self.waits.call(request, EndedBy::Killed);
         let resent = Resent::of(request);
@@ -192,7 +192,7 @@ impl Filesystem for Adapter {
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (files, who, name) =
-            (self.files.clone(), self.note_caller(request, 0), convert::name(name));
+            (self.files.clone(), self.credentials_of(request, 0), convert::name(name));
         let guard = self.mark_busy_child(parent, &name);
         let mut waiting = self.waits.call(request, EndedBy::Killed);
         let resent = Resent::of(request);
@@ -227,7 +227,7 @@ impl Filesystem for Adapter {
         } else {
             return reply.error(Errno::EINVAL);
         };
-        let (files, who) = (self.files.clone(), self.note_caller(request, 0));
+        let (files, who) = (self.files.clone(), self.credentials_of(request, 0));
         let names: Result<(Name, Name), Errno> =
             convert::name(name).and_then(|old| Ok((old, convert::name(new_name)?)));
         let (moved, replaced) = match &names {
@@ -265,7 +265,7 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let (files, who, name) =
-            (self.files.clone(), self.note_caller(request, 0), convert::name(name));
+            (self.files.clone(), self.credentials_of(request, 0), convert::name(name));
         self.pending_sizes.note_reply(request.pid(), number.0);
         let (guard, special) = (self.mark_busy(&[parent]), self.special);
         let mut waiting = self.waits.call(request, EndedBy::Killed);
@@ -288,7 +288,7 @@ impl Filesystem for Adapter {
     }
 
     fn open(&self, request: &Request, number: INodeNo, flags: KernelFlags, reply: ReplyOpen) {
-        let (files, who) = (self.files.clone(), self.note_caller(request, 0));
+        let (files, who) = (self.files.clone(), self.credentials_of(request, 0));
         let kernel = Arc::clone(&self.kernel);
         let tracked = self.is_tracked(request);
         let flags = self.opened_as(flags.0);
@@ -322,7 +322,7 @@ impl Filesystem for Adapter {
         reply: ReplyCreate,
     ) {
         let (files, name) = (self.files.clone(), convert::name(name));
-        let who = self.note_caller(request, umask);
+        let who = self.credentials_of(request, umask);
         let flags = self.opened_as(flags.0 | OpenFlags::CREATE);
         if let Some(known) =
             name.as_ref().ok().and_then(|it| self.files.known_child(node(parent), it))
@@ -411,7 +411,7 @@ impl Filesystem for Adapter {
         let pending_sizes = Arc::clone(&self.pending_sizes);
         pending_sizes.note_call(request.pid());
         let (is_tracked, thread) = (self.is_tracked(request), request.pid());
-        let is_of_pages = how.contains(WriteFlags::CACHE);
+        let is_of_mapping = how.contains(WriteFlags::CACHE);
         let (backs, order) = self.order(number, offset, data.len() as u64);
         let mut waiting = self.waits.call(request, EndedBy::Killed);
         let resent = Resent::of(request);
@@ -427,7 +427,7 @@ impl Filesystem for Adapter {
                 }
                 Err(errno) => reply.error(convert::errno(errno)),
             };
-            if is_of_pages {
+            if is_of_mapping {
                 // Not a program's call: no signal ends it, because its result would be lost.
                 let length = data.len();
                 let call = pin!(
@@ -530,7 +530,7 @@ impl Filesystem for Adapter {
         offset: u64,
         reply: ReplyDirectoryPlus,
     ) {
-        let (files, who) = (self.files.clone(), self.note_caller(request, 0));
+        let (files, who) = (self.files.clone(), self.credentials_of(request, 0));
         let (guard, special) = (self.mark_busy(&[number]), self.special);
         let mut waiting = self.waits.call(request, EndedBy::Fatal);
         self.counted(Call("readdirplus", request, number), Operation::Readdir, async move {
@@ -612,7 +612,7 @@ impl Filesystem for Adapter {
         if self.is_unsupported(name) {
             return reply.error(Errno::EOPNOTSUPP);
         }
-        let (files, who) = (self.files.clone(), self.note_caller(request, 0));
+        let (files, who) = (self.files.clone(), self.credentials_of(request, 0));
         let (name, value) = (name.as_bytes().to_vec(), Bytes::copy_from_slice(value));
         let guard = self.mark_busy(&[number]);
         let is_long = FileSystem::is_long_order(&name);
@@ -669,7 +669,7 @@ impl Filesystem for Adapter {
                 },
             );
         }
-        let (files, who) = (self.files.clone(), self.note_caller(request, 0));
+        let (files, who) = (self.files.clone(), self.credentials_of(request, 0));
         let name = name.as_bytes().to_vec();
         self.counted(Call("getxattr", request, number), Operation::Getxattr, async move {
             let mut call = pin!(files.getxattr(&who, node(number), &name));
@@ -679,7 +679,7 @@ impl Filesystem for Adapter {
     }
 
     fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
-        let (files, who) = (self.files.clone(), self.note_caller(request, 0));
+        let (files, who) = (self.files.clone(), self.credentials_of(request, 0));
         let mut waiting = self.waits.call(request, EndedBy::Fatal);
         self.counted(Call("listxattr", request, number), Operation::Listxattr, async move {
             let mut call = pin!(files.listxattr(&who, node(number)));
@@ -692,7 +692,7 @@ impl Filesystem for Adapter {
         if self.is_unsupported(name) {
             return reply.error(Errno::EOPNOTSUPP);
         }
-        let (files, who) = (self.files.clone(), self.note_caller(request, 0));
+        let (files, who) = (self.files.clone(), self.credentials_of(request, 0));
         let name = name.as_bytes().to_vec();
         let guard = self.mark_busy(&[number]);
         let mut waiting = self.waits.call(request, EndedBy::Killed);
@@ -843,7 +843,7 @@ impl Filesystem for Adapter {
             Ok(asked) => asked,
             Err(errno) => return reply.error(convert::errno(errno)),
         };
-        let (files, who) = (self.files.clone(), self.note_caller(request, 0));
+        let (files, who) = (self.files.clone(), self.credentials_of(request, 0));
         let by = CalledBy { handle: handle(opened), pid: request.pid() };
         let guard = asked.may_hold_lock().then(|| self.mark_busy(&[number]));
         let mut waiting = self.waits.call(request, EndedBy::Killed);

@@ -457,7 +457,7 @@ impl NamespaceInner {
             _ => {
                 let (resource, part) = (self.table.name(slot), lock.policy);
                 let lost = LostLock { resource, mode: LockMode::Nl, part, discard: true };
-                Action::Invalidate { handle, lost }
+                Action::Void { handle, lost }
             }
         });
         self.table.remove(slot);

@@ -471,7 +471,7 @@ fn eviction_voids_everything() {
     let mut actions = Vec::new();
     it.evict(&mut actions);
     assert_eq!(actions.len(), 2);
-    assert!(matches!(actions[0], Action::Invalidate { handle, .. } if handle == lock));
+    assert!(matches!(actions[0], Action::Void { handle, .. } if handle == lock));
     assert!(matches!(actions[1], Action::Failed { handle, .. } if handle == flying));
     assert_eq!(it.gauges().locks, 0);
     it.dec_ref(NOW, lock, LockMode::Pw, &mut actions);
@@ -485,7 +485,7 @@ fn a_lock_that_a_restarted_server_refuses_is_void_and_the_rest_stays() {
     unused(&it, kept, LockMode::Pw);
     let mut actions = Vec::new();
     it.refused(lock, &mut actions);
-    assert!(matches!(actions[..], [Action::Invalidate { handle, lost: it }]
+    assert!(matches!(actions[..], [Action::Void { handle, lost: it }]
         if handle == lock && it.part == lost));
     assert_eq!(it.peek(&want(lost, LockMode::Pr)), None);
     assert!(it.peek(&want(kept, LockMode::Pr)).is_some());

@@ -113,7 +113,7 @@ pub enum Action {
         keep: InodeBits,
     },
     /// The lock is void (eviction, a refused replay): drop everything cached under it, send nothing.
-    Invalidate {
+    Void {
         /// Its handle here.
         handle: LockHandle,
         /// What ends.

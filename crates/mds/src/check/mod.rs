@@ -398,7 +398,7 @@ impl Walk<'_> {
     /// Names in a directory that is none.
     fn ownerless(&mut self) -> Result<(), StoreError> {
         for at in 0..self.mdts.all.len() {
-            for fid in self.mdts.all[at].indexes.iter().filter(|fid| fid.is_namespace()) {
+            for fid in self.mdts.all[at].indexes.iter().filter(|fid| fid.is_of_mdt()) {
                 match self.mdts.store(at).recorded_attributes(*fid) {
                     Ok(attributes) if attributes.kind == FileKind::Directory => {}
                     // A name that is left of it reports the same, where its inode would be.

@@ -22,8 +22,9 @@ pub(crate) struct Files {
 }
 
 impl Objects for Files {
-    const BYTES_READ_AND_WRITTEN: (usize, usize) = (counters::READ_BYTES, counters::WRITE_BYTES);
-    const SAID_OF_PUNCHED: Valid = Valid(
+    const READ_BYTES: usize = counters::READ_BYTES;
+    const WRITTEN_BYTES: usize = counters::WRITE_BYTES;
+    const PUNCH_REPLY_VALID: Valid = Valid(
         Valid::ID.0
             | Valid::SIZE.0
             | Valid::BLOCKS.0
@@ -35,8 +36,8 @@ impl Objects for Files {
     /// Only regular files whose layout has a part here. Flags of the inode are not asked, as by Lustre's MDT: what
     /// was opened or cached before a file became immutable may still be written.
     fn find(&self, oi: OstId) -> Result<Fid, Errno> {
-        let is_namespace = |fid: &Fid| fid.is_namespace() && !fid.is_idif();
-        let fid = oi.fid(0).filter(is_namespace).ok_or(Errno::EPROTO)?;
+        let is_of_mdt = |fid: &Fid| fid.is_of_mdt() && !fid.is_idif();
+        let fid = oi.fid(0).filter(is_of_mdt).ok_or(Errno::EPROTO)?;
         let attributes = self.store.attributes(fid).map_err(store_errno)?;
         if attributes.kind != FileKind::Regular {
             return Err(Errno::EPROTO);

@@ -14,7 +14,7 @@ impl Mdt {
     /// What goes with a lock that has the DOM bit: the size of what is on the MDT. Empty for an inode
     /// that has gone: the client that reads it will see that.
     pub(crate) fn data_value(&self, fid: Fid) -> Result<Bytes, Errno> {
-        if !fid.is_namespace() {
+        if !fid.is_of_mdt() {
             return Err(Errno::EINVAL);
         }
         match self.dom.brw.value(fid) {

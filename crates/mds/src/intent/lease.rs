@@ -19,6 +19,20 @@ use crate::dom::DomOpen;
 use crate::inode::Inode;
 use crate::open_table::OpenTable;
 
+/// The locks of an open of an existing file.
+pub(super) struct OpenLocks {
+    /// The one that its client gets.
+    pub(super) for_client: Option<LockGuard>,
+    /// The one that ends a lease of the file, held until the open is counted.
+    pub(super) until_counted: Option<LockGuard>,
+}
+
+impl OpenLocks {
+    fn for_client(lock: Option<LockGuard>) -> Self {
+        Self { for_client: lock, until_counted: None }
+    }
+}
+
 impl Mdt {
     /// The lock of a lease. The inode is held, so that no open comes between the look at the opens and the answer.
     ///
@@ -61,18 +75,17 @@ impl Mdt {
         opening: &OpenRequest<'_>,
         inode: &Inode,
         data: Option<DomOpen>,
-    ) -> Result<[Option<LockGuard>; 2], Errno> {
+    ) -> Result<OpenLocks, Errno> {
         if opening.flags.contains(MdsOpenFlags::LEASE) {
-            return Ok([Some(self.lease_lock(context, opening, inode).await?), None]);
+            let lease = self.lease_lock(context, opening, inode).await?;
+            return Ok(OpenLocks::for_client(Some(lease)));
         }
-        match self.end_lease(context, opening, inode).await? {
-            Some(ended) => Ok([None, Some(ended)]),
-            None => {
-                let guard =
-                    self.lock_with_data(context, opening, inode, data, InodeBits(0)).await?;
-                Ok([guard, None])
-            }
+        let until_counted = self.end_lease(context, opening, inode).await?;
+        if until_counted.is_some() {
+            return Ok(OpenLocks { for_client: None, until_counted });
         }
+        let lock = self.lock_with_data(context, opening, inode, data, InodeBits(0)).await?;
+        Ok(OpenLocks::for_client(lock))
     }
 
     /// What an open without a lock of its own takes while it is counted, if the file has a lease: the lease ends,

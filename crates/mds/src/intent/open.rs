@@ -17,6 +17,7 @@ use sheen_wire::md::{Bias, FileFlags, MdsOpenFlags, MdtBody, OpenHandle, RecCrea
 use sheen_wire::messages::{LdlmIntentOpen, LdlmIntentOpenReply, MdsReintOpen, MdsReintOpenReply};
 use sheen_wire::text::Text;
 
+use super::lease::OpenLocks;
 use super::open_new::layout_disposition;
 use crate::answer::{LOCK_ABORTED, add_acl, lockless_reply};
 use crate::caller::{Caller, May};
@@ -88,15 +89,9 @@ impl Mdt {
         context: &Context,
         request: &MdsReintOpen,
     ) -> Result<Outcome, Errno> {
-        let opening = OpenRequest {
-            record: &request.rec_reint,
-            flags: request.rec_reint.flags(),
-            name: request.name.as_ref().map_or(&b""[..], |name| name.as_bytes()),
-            layout: &request.eadata,
-            security: request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx)),
-            enqueue: None,
-            is_repeated: false,
-        };
+        let security = request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx));
+        let name = request.name.as_ref();
+        let opening = OpenRequest::new(&request.rec_reint, name, &request.eadata, security, None);
         let mut progress = OpenProgress::default();
         self.open(context, &opening, &mut progress).await?;
         Ok(Outcome::ok(MdsReintOpenReply {
@@ -271,14 +266,15 @@ impl Mdt {
         let data = self.dom_open_of(context, opening, inode.fid, layout.as_ref());
         let data = data.filter(|_| !flags.contains(MdsOpenFlags::LEASE));
         let locks = self.take_open_locks(context, opening, inode, data).await;
-        let [guard, ended] = locks.inspect_err(|_| progress.forget_inode())?;
+        let OpenLocks { for_client, until_counted } =
+            locks.inspect_err(|_| progress.forget_inode())?;
         if flags.contains(MdsOpenFlags::LEASE) {
             progress.add(Disposition::OPEN_LEASE);
         } else if inode.is_regular() {
             progress.add(layout_disposition(context, layout.as_ref()));
         }
         self.execute_open(context, held, opening, inode, None, progress)?;
-        drop(ended);
+        drop(until_counted);
         if before.was_known_empty {
             self.open_files.note_unwritten(inode.fid);
         }
@@ -288,8 +284,8 @@ impl Mdt {
         // What was read before the lock may have changed.
         let inode = self.inode(inode.fid)?;
         self.put_inode(context, &inode, progress)?;
-        self.add_data(context, opening, data, guard.as_ref(), &inode, progress)?;
-        add_open_lock(context, opening, guard, progress)
+        self.add_data(context, opening, data, for_client.as_ref(), &inode, progress)?;
+        add_open_lock(context, opening, for_client, progress)
     }
 
     /// Has clients close what they only keep open, where that conflicts with an open with these `flags`: a file that
@@ -466,6 +462,20 @@ impl Mdt {
     }
 }
 
+impl<'a> OpenRequest<'a> {
+    fn new(
+        record: &'a RecCreate,
+        name: Option<&'a Text>,
+        layout: &'a Bytes,
+        security: Option<(&'a Text, &'a Bytes)>,
+        enqueue: Option<&'a EnqueueRequest>,
+    ) -> Self {
+        let name = name.map_or(&b""[..], |name| name.as_bytes());
+        let flags = record.flags();
+        Self { record, flags, name, layout, security, enqueue, is_repeated: false }
+    }
+}
+
 impl OpenRequest<'_> {
     pub(super) fn creates(&self) -> bool {
         self.flags.contains(MdsOpenFlags::CREAT)
@@ -490,15 +500,9 @@ pub(super) fn of_intent<'a>(
     request: &'a LdlmIntentOpen,
     enqueue: &'a EnqueueRequest,
 ) -> OpenRequest<'a> {
-    OpenRequest {
-        record: &request.rec_reint,
-        flags: request.rec_reint.flags(),
-        name: request.name.as_ref().map_or(&b""[..], |name| name.as_bytes()),
-        layout: &request.eadata,
-        security: request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx)),
-        enqueue: Some(enqueue),
-        is_repeated: false,
-    }
+    let security = request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx));
+    let name = request.name.as_ref();
+    OpenRequest::new(&request.rec_reint, name, &request.eadata, security, Some(enqueue))
 }
 
 /// Symbolic links are never opened here; devices and pipes only for clients that want it so.

@@ -162,7 +162,7 @@ impl Entry {
 
 fn read(update: &ObjectUpdate) -> Result<Update, Errno> {
     let said = Update::read(update).map_err(|_| Errno::EPROTO)?;
-    match update.fid.is_namespace() {
+    match update.fid.is_of_mdt() {
         true => Ok(said),
         false => Err(Errno::EPROTO),
     }

@@ -257,7 +257,7 @@ fn may_be_excluded(wanted: &Exclude) -> Result<(), Errno> {
     let directories = wanted.names.iter().map(|name| name.directory);
     let mut fids = directories.chain(wanted.inodes.iter().map(|inode| inode.fid));
     let is_too_much = wanted.names.len() > NAMES_MAX || wanted.inodes.len() > NAMES_MAX;
-    match is_too_much || !fids.all(|fid| fid.is_namespace()) {
+    match is_too_much || !fids.all(|fid| fid.is_of_mdt()) {
         true => Err(Errno::EPROTO),
         false => Ok(()),
     }

@@ -1,6 +1,6 @@
 //! Taking objects for files: from the OSTs that a choice names, in its order, until there are enough.
 //!
-//! Objects reserved in vain return to the pools that they came from.
+//! Objects reserved in vain return to the precreated ones that they were taken from.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -257,7 +257,7 @@ impl Placement {
         }
     }
 
-    /// An object of one OST; waits for its pool while the OST can be used.
+    /// An object of one OST; waits for one to be precreated while the OST can be used.
     async fn take(&self, world: &World, deadline: Instant, ost: &Arc<PlacementOst>) -> Option<u64> {
         while ost.is_usable() {
             let filled = self.filled.notified();

@@ -1,9 +1,9 @@
 //! Where the data of files lies (Lustre's LOD and OSP): which OSTs, which objects, and what is
 //! still to be done there.
 //!
-//! Owns one [`PlacementOst`] per OST with its pool of objects created ahead, the operators' settings and the
+//! Owns one [`PlacementOst`] per OST with its precreated objects, the operators' settings and the
 //! named pools of OSTs. What a file shall look like and which OSTs are next is decided in
-//! `sheen_layout`; taking an object is a counter under a short lock, and only an empty pool makes an
+//! `sheen_layout`; taking an object is a counter under a short lock, and only where none is precreated makes it an
 //! operation wait.
 
 mod allocate;

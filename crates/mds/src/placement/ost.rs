@@ -1,7 +1,7 @@
-//! One OST as the MDT sees it: a pool of objects created ahead, how full it is, and what is still
+//! One OST as the MDT sees it: its precreated objects, how full it is, and what is still
 //! to be done there (Lustre's OSP).
 //!
-//! One task per OST keeps the pool filled, carries out the OST updates and asks for the space; it alone talks
+//! One task per OST precreates objects, carries out the OST updates and asks for the space; it alone talks
 //! to the OST. Ids are used in order, so "the last used" says everything: what lies above it when
 //! we or the OST come back was never given to a file and is removed.
 
@@ -33,7 +33,7 @@ pub(super) const FIRST_USED: u64 = 1;
 const USED_MAX: u64 = u64::MAX >> 1;
 /// Objects created at a time: from this...
 const BATCH_MIN: u64 = 32;
-/// ...doubled each time that the pool ran low, to half of what operators allow (`osp.*.max_create_count`).
+/// ...doubled each time that precreated objects ran low, to half of what operators allow (`osp.*.max_create_count`).
 const CREATE_MAX: u64 = 4096;
 /// `OST_MAX_PRECREATE`: more than that they cannot allow.
 const CREATE_MAX_MAX: u64 = 20_000;
@@ -54,7 +54,7 @@ pub(crate) struct PlacementOst {
     /// Sequence of its objects.
     sequence: u64,
     channel: RwLock<Arc<dyn Channel>>,
-    pool: Mutex<Pool>,
+    precreated: Mutex<Precreated>,
     /// The newest id that is, or is about to be, in a file.
     used: AtomicU64,
     /// Recovery of the MDT has ended: an object whose use was not replayed is an orphan.
@@ -74,7 +74,8 @@ pub(crate) struct PlacementOst {
     pub(super) ost_updates: OstUpdates,
 }
 
-struct Pool {
+/// Objects that the OST has made ahead of the files that get them (Lustre: precreation).
+struct Precreated {
     /// The next id to be used.
     next: u64,
     /// The last id that exists.
@@ -96,14 +97,14 @@ struct Pool {
     recovers_since: Option<Instant>,
 }
 
-/// Objects that are to be created, and the pool's state when that was found.
+/// Objects that are to be created, and what was precreated when that was found.
 struct Shortage {
     next: u64,
     last: u64,
     batch: u64,
 }
 
-impl Pool {
+impl Precreated {
     /// The OST's space, as the MDT sees it: `NOCREATE` where it puts no new files there.
     fn shown(&self, space: &ObdStatfs) -> ObdStatfs {
         let mut space = space.clone();
@@ -114,7 +115,7 @@ impl Pool {
     }
 }
 
-/// An OST and its pool, for the parameter tree.
+/// An OST and its precreated objects, for the parameter tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OstView {
     /// Number of the OST.
@@ -152,7 +153,7 @@ impl PlacementOst {
         // Were it taken for none, objects of files would be given to other files.
         let used = value.map(|value| parse(value).ok_or_else(wrong_used)).transpose()?;
         let used = used.unwrap_or(FIRST_USED).min(USED_MAX);
-        let pool = Pool {
+        let precreated = Precreated {
             next: used + 1,
             last: used,
             returned: Vec::new(),
@@ -169,7 +170,7 @@ impl PlacementOst {
             index,
             sequence,
             channel: RwLock::new(channel),
-            pool: Mutex::new(pool),
+            precreated: Mutex::new(precreated),
             used: AtomicU64::new(used),
             recovered: AtomicBool::new(false),
             is_active: AtomicBool::new(true),
@@ -184,7 +185,7 @@ impl PlacementOst {
 
     pub(super) fn replace_channel(&self, channel: Arc<dyn Channel>) {
         *self.channel.write() = channel;
-        self.pool.lock().agreed = None;
+        self.precreated.lock().agreed = None;
         self.kick.notify_one();
     }
 
@@ -204,23 +205,23 @@ impl PlacementOst {
     }
 
     pub(super) fn view(&self) -> OstView {
-        let pool = self.pool.lock();
+        let precreated = self.precreated.lock();
         OstView {
             index: self.index,
             state: self.channel().state(),
             is_active: self.is_active(),
             sequence: self.sequence,
             last_used: self.used.load(Ordering::Acquire),
-            last_created: pool.last,
-            create_count: pool.batch,
-            max_create_count: pool.create_max,
-            is_full: pool.is_full,
-            space: pool.space.as_ref().map(|(_, space)| pool.shown(space)),
+            last_created: precreated.last,
+            create_count: precreated.batch,
+            max_create_count: precreated.create_max,
+            is_full: precreated.is_full,
+            space: precreated.space.as_ref().map(|(_, space)| precreated.shown(space)),
         }
     }
 
     pub(super) fn space(&self) -> Option<ObdStatfs> {
-        self.pool.lock().space.as_ref().map(|(_, space)| space.clone())
+        self.precreated.lock().space.as_ref().map(|(_, space)| space.clone())
     }
 
     /// An object of a given number.
@@ -236,7 +237,7 @@ impl PlacementOst {
     pub(super) fn set_active(&self, is_active: bool) {
         if is_active && !self.is_active() {
             // It may have restarted meanwhile without our having asked what is there.
-            self.pool.lock().agreed = None;
+            self.precreated.lock().agreed = None;
         }
         self.is_active.store(is_active, Ordering::Release);
         self.kick.notify_one();
@@ -252,13 +253,13 @@ impl PlacementOst {
         if count < BATCH_MIN {
             return Err(Errno::ERANGE);
         }
-        let mut pool = self.pool.lock();
-        pool.batch = match count.min(pool.create_max / 2) {
+        let mut precreated = self.precreated.lock();
+        precreated.batch = match count.min(precreated.create_max / 2) {
             0 => 0,
             count if count > 256 => count & !255,
             count => 1 << count.ilog2(),
         };
-        drop(pool);
+        drop(precreated);
         self.kick.notify_one();
         Ok(())
     }
@@ -272,13 +273,13 @@ impl PlacementOst {
         if count != 0 && !(BATCH_MIN..=CREATE_MAX_MAX).contains(&count) {
             return Err(Errno::ERANGE);
         }
-        let mut pool = self.pool.lock();
-        pool.create_max = count;
-        pool.batch = pool.batch.min(count);
-        if pool.batch == 0 && count != 0 {
-            pool.batch = BATCH_MIN;
+        let mut precreated = self.precreated.lock();
+        precreated.create_max = count;
+        precreated.batch = precreated.batch.min(count);
+        if precreated.batch == 0 && count != 0 {
+            precreated.batch = BATCH_MIN;
         }
-        drop(pool);
+        drop(precreated);
         self.kick.notify_one();
         // A create that waits for an object of this one tries another OST.
         self.filled.notify_waiters();
@@ -287,36 +288,40 @@ impl PlacementOst {
 
     /// Whether new files may lie here: allowed, connected, in agreement, with space.
     pub(super) fn is_usable(&self) -> bool {
-        let pool = self.pool.lock();
+        let precreated = self.precreated.lock();
         self.is_active()
-            && pool.create_max > 0
-            && self.is_pool_current(&pool)
-            && !pool.is_full
+            && precreated.create_max > 0
+            && self.is_precreated_current(&precreated)
+            && !precreated.is_full
             && self.channel().state() == ImportState::Full
     }
 
-    /// Whether what the pool has exists: the OST may have come back without it.
-    fn is_pool_current(&self, pool: &Pool) -> bool {
-        pool.agreed == Some(self.channel().connection())
+    /// Whether what was precreated exists: the OST may have come back without it.
+    fn is_precreated_current(&self, precreated: &Precreated) -> bool {
+        precreated.agreed == Some(self.channel().connection())
     }
 
     /// Whether it is only a question of time until it can be used: it starts, or was restarted. One that has another
     /// MDT's objects needs an administrator.
     pub(super) fn may_become_usable(&self) -> bool {
-        let pool = self.pool.lock();
+        let precreated = self.precreated.lock();
         let channel = self.channel();
         let state = channel.state();
-        let is_away = !self.is_pool_current(&pool) || state != ImportState::Full;
+        let is_away = !self.is_precreated_current(&precreated) || state != ImportState::Full;
         let comes_back = state != ImportState::Closed && !channel.has_wrong_identity();
-        self.is_active() && pool.create_max > 0 && is_away && !pool.is_full && comes_back
+        self.is_active()
+            && precreated.create_max > 0
+            && is_away
+            && !precreated.is_full
+            && comes_back
     }
 
     /// Whether the OST is full, and may have space in a moment: objects that files have lost are still to be removed
     /// there, or were just now. Its maintenance is woken to do that at once. Reads the store.
     pub(super) fn is_freeing_space(&self, store: &dyn Store, now: Instant) -> bool {
         let (is_full, freed) = {
-            let pool = self.pool.lock();
-            (pool.is_full && pool.create_max > 0, pool.freed)
+            let precreated = self.precreated.lock();
+            (precreated.is_full && precreated.create_max > 0, precreated.freed)
         };
         if !is_full || !self.is_active() || self.channel().state() != ImportState::Full {
             return false;
@@ -338,57 +343,59 @@ impl PlacementOst {
         let state = channel.state();
         let replays = matches!(state, Replay | ReplayLocks | ReplayWait | Recover);
         let may_become_usable = self.may_become_usable();
-        let mut pool = self.pool.lock();
-        let is_asked = state == Full && pool.agreed.is_some() && !self.is_pool_current(&pool);
+        let mut precreated = self.precreated.lock();
+        let is_asked = state == Full
+            && precreated.agreed.is_some()
+            && !self.is_precreated_current(&precreated);
         if !(may_become_usable && (replays || is_asked || channel.is_refused_in_recovery())) {
-            pool.recovers_since = None;
+            precreated.recovers_since = None;
             return false;
         }
-        now < *pool.recovers_since.get_or_insert(now) + RECOVERY_MAX
+        now < *precreated.recovers_since.get_or_insert(now) + RECOVERY_MAX
     }
 
     /// An unused object; `None` if there is none ahead.
     pub(super) fn take(&self) -> Option<u64> {
-        let mut pool = self.pool.lock();
-        if pool.create_max == 0 {
+        let mut precreated = self.precreated.lock();
+        if precreated.create_max == 0 {
             return None;
         }
-        let agrees = self.is_pool_current(&pool);
-        if agrees && let Some(id) = pool.returned.pop() {
+        let agrees = self.is_precreated_current(&precreated);
+        if agrees && let Some(id) = precreated.returned.pop() {
             return Some(id);
         }
-        if !agrees || pool.next > pool.last {
-            pool.ran_dry |= agrees;
-            drop(pool);
+        if !agrees || precreated.next > precreated.last {
+            precreated.ran_dry |= agrees;
+            drop(precreated);
             self.kick.notify_one();
             return None;
         }
-        let id = pool.next;
-        pool.next += 1;
-        let runs_low = pool.last - id < pool.batch / 2;
-        drop(pool);
+        let id = precreated.next;
+        precreated.next += 1;
+        let runs_low = precreated.last - id < precreated.batch / 2;
+        drop(precreated);
         if runs_low {
             self.kick.notify_one();
         }
         Some(id)
     }
 
-    /// Returns an object to the pool that no file got. One that is not the last taken waits to be
+    /// Returns an object that no file got to the precreated ones. One that is not the last taken waits to be
     /// taken again; if the MDT stops before, it stays on the OST without a file.
     pub(super) fn return_object(&self, id: u64) {
-        let mut pool = self.pool.lock();
-        if pool.next == id + 1 {
-            pool.next = id;
+        let mut precreated = self.precreated.lock();
+        if precreated.next == id + 1 {
+            precreated.next = id;
         } else {
-            pool.returned.push(id);
+            precreated.returned.push(id);
         }
     }
 
     /// What a choice among OSTs must know.
     pub(super) fn candidate(&self) -> Candidate {
         let is_usable = self.is_usable();
-        let pool = self.pool.lock();
-        let space = pool.space.as_ref().map(|(_, space)| space);
+        let precreated = self.precreated.lock();
+        let space = precreated.space.as_ref().map(|(_, space)| space);
         Candidate {
             ost: self.index,
             free_bytes: space.map_or(0, free_bytes),
@@ -411,9 +418,9 @@ impl PlacementOst {
     /// A replayed request says that `id` is used: not to be given out again, not an orphan.
     pub(super) fn note_used(&self, id: u64) {
         self.used.fetch_max(id, Ordering::AcqRel);
-        let mut pool = self.pool.lock();
-        pool.next = pool.next.max(id.saturating_add(1));
-        pool.last = pool.last.max(id);
+        let mut precreated = self.precreated.lock();
+        precreated.next = precreated.next.max(id.saturating_add(1));
+        precreated.last = precreated.last.max(id);
     }
 
     pub(super) fn recovered(&self) {
@@ -442,7 +449,7 @@ impl PlacementOst {
                 drop(target);
                 let expects_updates = ost.expects_updates.load(Ordering::Acquire);
                 // Of a full OST it is to be known soon that it no longer is.
-                let is_near = busy || expects_updates || ost.pool.lock().is_full;
+                let is_near = busy || expects_updates || ost.precreated.lock().is_full;
                 let pause = world.clock.now() + if is_near { BUSY } else { ost.space_age_max() };
                 race(ost.kick.notified(), world.clock.sleep_until(pause)).await;
                 if expects_updates {
@@ -450,7 +457,7 @@ impl PlacementOst {
                 }
             }
         };
-        target.world().tasks.spawn("ost pool", Box::pin(maintenance));
+        target.world().tasks.spawn("precreation", Box::pin(maintenance));
     }
 
     /// Does what is to be done now; answers whether something waits for the MDT's disk.
@@ -460,7 +467,7 @@ impl PlacementOst {
         }
         // Notes when a recovery has ended.
         self.waits_for_recovery(target.world().clock.now());
-        if let Err(error) = self.maintain_pool(target).await {
+        if let Err(error) = self.maintain_precreated(target).await {
             tracing::debug!(ost = self.index, %error, "the pool is not filled");
         }
         self.send_updates(target).await
@@ -469,7 +476,7 @@ impl PlacementOst {
     /// Sends the OST updates whose cause is durable; whether some are left. Those of a full OST bring space, and what
     /// causes them is made durable for that.
     async fn send_updates(&self, target: &Arc<Target>) -> bool {
-        let is_full = self.pool.lock().is_full;
+        let is_full = self.precreated.lock().is_full;
         let frees = is_full && self.ost_updates.any(&**target.store()).unwrap_or(false);
         let mut is_left = self.ost_updates.send_durable(&self.channel(), target).await;
         if !frees {
@@ -479,15 +486,15 @@ impl PlacementOst {
             is_left = self.ost_updates.send_durable(&self.channel(), target).await;
         }
         if !is_left {
-            self.pool.lock().freed = Some(target.world().clock.now());
-            if let Err(error) = self.maintain_pool(target).await {
+            self.precreated.lock().freed = Some(target.world().clock.now());
+            if let Err(error) = self.maintain_precreated(target).await {
                 tracing::debug!(ost = self.index, %error, "the pool is not filled");
             }
         }
         is_left
     }
 
-    async fn maintain_pool(&self, target: &Arc<Target>) -> Result<(), RpcError> {
+    async fn maintain_precreated(&self, target: &Arc<Target>) -> Result<(), RpcError> {
         self.clean_up_orphans(target).await?;
         self.ask_space(target).await?;
         while let Some(shortage) = self.shortage() {
@@ -495,7 +502,7 @@ impl PlacementOst {
             match self.create(target, wanted, ObdoFlags::NONE).await {
                 Ok(last) => self.add(last, &shortage),
                 Err(RpcError::Errno(Errno::ENOSPC)) => {
-                    self.pool.lock().is_full = true;
+                    self.precreated.lock().is_full = true;
                     self.filled.notify_waiters();
                     return Ok(());
                 }
@@ -510,50 +517,50 @@ impl PlacementOst {
         // From when this connection is replaced, no object is taken; those that were count as used.
         let connection = self.channel().connection();
         let used = {
-            let pool = self.pool.lock();
-            if pool.agreed == Some(connection) {
+            let precreated = self.precreated.lock();
+            if precreated.agreed == Some(connection) {
                 return Ok(());
             }
-            self.used.load(Ordering::Acquire).max(pool.next - 1)
+            self.used.load(Ordering::Acquire).max(precreated.next - 1)
         };
         // The sequence may have been given to this OST a moment ago: it must not be another's after a
         // crash of ours.
         target.sync().await.map_err(RpcError::Errno)?;
         let last = self.create(target, used, ObdoFlags::DELORPHAN).await;
-        let mut pool = self.pool.lock();
-        let last = last.inspect_err(|_| pool.agreed = None)?.max(used);
-        (pool.next, pool.last) = (last + 1, last);
+        let mut precreated = self.precreated.lock();
+        let last = last.inspect_err(|_| precreated.agreed = None)?.max(used);
+        (precreated.next, precreated.last) = (last + 1, last);
         // An OST that was put back from an older copy may have lost them.
-        pool.returned.clear();
-        pool.agreed = Some(connection);
-        pool.recovers_since = None;
+        precreated.returned.clear();
+        precreated.agreed = Some(connection);
+        precreated.recovers_since = None;
         Ok(())
     }
 
     /// What is to be created; `None` while there are enough objects.
     fn shortage(&self) -> Option<Shortage> {
-        let mut pool = self.pool.lock();
-        pool.batch = pool.batch.min(pool.create_max / 2);
-        let left = (pool.last + 1).saturating_sub(pool.next);
-        let Pool { next, last, batch, .. } = *pool;
-        (!pool.is_full && left < batch / 2).then_some(Shortage { next, last, batch })
+        let mut precreated = self.precreated.lock();
+        precreated.batch = precreated.batch.min(precreated.create_max / 2);
+        let left = (precreated.last + 1).saturating_sub(precreated.next);
+        let Precreated { next, last, batch, .. } = *precreated;
+        (!precreated.is_full && left < batch / 2).then_some(Shortage { next, last, batch })
     }
 
-    /// Takes objects up to `last` into the pool, which was as `asked` says when they were asked for.
+    /// Adds objects up to `last` to the precreated ones, which were as `asked` says when they were asked for.
     fn add(&self, last: u64, asked: &Shortage) {
-        let mut pool = self.pool.lock();
-        let left = (pool.last + 1).saturating_sub(pool.next);
-        // A pool in which a create found nothing, or that creates nearly emptied while we asked, is too small. One
-        // that has nothing because it is new, or seems low because an operator asked for larger batches, is not;
-        // and a batch that an operator set while we asked is none that has proved too small.
-        let is_nearly_empty = pool.next > asked.next && left <= pool.batch / 4;
-        let is_too_small = pool.ran_dry || is_nearly_empty;
-        if is_too_small && pool.batch == asked.batch {
-            pool.batch = (pool.batch * 2).min(pool.create_max / 2);
+        let mut precreated = self.precreated.lock();
+        let left = (precreated.last + 1).saturating_sub(precreated.next);
+        // The batch was too small if a create found no object, or if creates nearly used all up while we asked. Not if
+        // none is there because the OST is new, or if they seem few because an operator asked for larger batches; and a
+        // batch that an operator set while we asked is none that has proved too small.
+        let is_nearly_empty = precreated.next > asked.next && left <= precreated.batch / 4;
+        let is_too_small = precreated.ran_dry || is_nearly_empty;
+        if is_too_small && precreated.batch == asked.batch {
+            precreated.batch = (precreated.batch * 2).min(precreated.create_max / 2);
         }
-        pool.ran_dry = false;
-        pool.last = pool.last.max(last);
-        drop(pool);
+        precreated.ran_dry = false;
+        precreated.last = precreated.last.max(last);
+        drop(precreated);
         self.filled.notify_waiters();
     }
 
@@ -589,25 +596,25 @@ impl PlacementOst {
         if let Reply::OstStatfs(reply) = answer.reply
             && let Some(space) = reply.obd_statfs
         {
-            let mut pool = self.pool.lock();
-            pool.is_full = free_bytes(&space) < RESERVE_BYTES
+            let mut precreated = self.precreated.lock();
+            precreated.is_full = free_bytes(&space) < RESERVE_BYTES
                 || space.ffree == 0
                 || space.state.intersects(StatfsState::NOCREATE | StatfsState::READONLY);
-            pool.space = Some((now, space));
+            precreated.space = Some((now, space));
         }
         Ok(())
     }
 
     /// Whether what the OST said of its space is not too old. That it is full may change at any time.
     fn knows_space(&self, now: Instant) -> bool {
-        let pool = self.pool.lock();
-        let frees = pool.freed.is_some_and(|freed| now < freed + FREES_MAX);
-        let age_max = match pool.is_full {
+        let precreated = self.precreated.lock();
+        let frees = precreated.freed.is_some_and(|freed| now < freed + FREES_MAX);
+        let age_max = match precreated.is_full {
             true if frees => Duration::ZERO,
             true => BUSY,
             false => self.space_age_max(),
         };
-        pool.space.as_ref().is_some_and(|(at, _)| now.since(*at) < age_max)
+        precreated.space.as_ref().is_some_and(|(at, _)| now.since(*at) < age_max)
     }
 }
 

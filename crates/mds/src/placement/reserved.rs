@@ -9,7 +9,7 @@ use sheen_store::Transaction;
 use super::ost::{self, PlacementOst};
 
 /// A file's new layout and the objects that it adds, not yet recorded. Dropped without having been
-/// recorded, it returns the objects to their pools.
+/// recorded, it returns the objects to the precreated ones.
 pub(crate) struct ReservedObjects {
     objects: Vec<(Arc<PlacementOst>, u64)>,
     /// On OSTs that are not known yet.
@@ -69,7 +69,7 @@ impl ReservedObjects {
 impl Drop for ReservedObjects {
     fn drop(&mut self) {
         if !*self.is_recorded.get_mut() {
-            // The last first, so that a pool's counter can step back.
+            // The last first, so that the counter of an OST can step back.
             for (ost, id) in self.objects.iter().rev() {
                 ost.return_object(*id);
             }

@@ -108,7 +108,7 @@ fn rebuild_here(
     let mut work = Rebuild { all, mdts, now, done, inodes, misplaced };
     work.directory(Fid::ROOT)?;
     for (at, mdt) in all.iter().enumerate() {
-        for fid in mdt.objects.iter().filter(|fid| fid.is_namespace()) {
+        for fid in mdt.objects.iter().filter(|fid| fid.is_of_mdt()) {
             if work.at(*fid) != at {
                 continue;
             }
@@ -117,7 +117,7 @@ fn rebuild_here(
         }
     }
     for (at, mdt) in all.iter().enumerate() {
-        for index in mdt.indexes.iter().filter(|fid| fid.is_namespace()) {
+        for index in mdt.indexes.iter().filter(|fid| fid.is_of_mdt()) {
             if work.at(*index) == at {
                 work.directory(*index)?;
             }
@@ -291,7 +291,7 @@ impl Rebuild<'_> {
     ) -> Result<bool, StoreError> {
         let known = self.kind(child.fid);
         let is_made = known.is_none() && child.kind == FileKind::Directory;
-        if is_made && child.fid.is_namespace() {
+        if is_made && child.fid.is_of_mdt() {
             self.directory(child.fid)?;
         }
         let Some(kind) = self.kind(child.fid) else {
@@ -379,7 +379,7 @@ impl Rebuild<'_> {
             for LinkEntry { parent, name } in self.links(fid)?.entries {
                 let has_one = !self.inodes[&fid].names.is_empty();
                 let is_directory = self.kind(fid) == Some(FileKind::Directory);
-                if !parent.is_namespace() || parent == fid || has_one && is_directory {
+                if !parent.is_of_mdt() || parent == fid || has_one && is_directory {
                     continue;
                 }
                 self.directory(parent)?;

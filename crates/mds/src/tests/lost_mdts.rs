@@ -92,7 +92,7 @@ impl Cluster {
             }
         }
         for server in &cluster.servers {
-            server.mdt.opened().await;
+            server.mdt.until_open().await;
             cluster.clients.push(server.client("c").await);
         }
         cluster

@@ -44,7 +44,7 @@ impl Scene {
         }
         let mut clients = Vec::new();
         for server in &servers {
-            server.mdt.opened().await;
+            server.mdt.until_open().await;
             clients.push(server.client("c").await);
         }
         Self { servers, clients, ways }

@@ -88,7 +88,7 @@ pub(super) async fn two(world: &TestWorld, index: u16) -> (Server, Server) {
     let first = start(world, 0, manual()).await;
     let second = start(world, index, manual()).await;
     join(&second, &first).await;
-    second.mdt.opened().await;
+    second.mdt.until_open().await;
     (first, second)
 }
 
@@ -108,7 +108,7 @@ fn an_mdt_takes_clients_when_the_first_one_has_given_it_its_range() {
         let early = second.node.client("early").connect().await;
         assert_eq!(early.map(drop), Err(Errno::EAGAIN));
         join(&second, &first).await;
-        second.mdt.opened().await;
+        second.mdt.until_open().await;
         let client = second.client("c").await;
         let range = range_of(&first, 3, MDT);
         assert_eq!(client.sequence, range.start + 1, "the first one is the MDT's own");
@@ -175,13 +175,13 @@ fn every_mdt_says_which_one_has_a_sequence() {
         }
         let second = start(&inner, 1, manual()).await;
         join(&second, &first).await;
-        second.mdt.opened().await;
+        second.mdt.until_open().await;
         inner.settle().await;
         let last = range_of(&first, 399, OST);
         assert_eq!(second.mdt.sequences.find(last.start), Some(last), "read at the start");
         let third = start(&inner, 2, manual()).await;
         join(&third, &first).await;
-        third.mdt.opened().await;
+        third.mdt.until_open().await;
         let (own, thirds) = (range_of(&first, 0, MDT), range_of(&first, 2, MDT));
         assert_eq!(second.mdt.sequences.find(thirds.start), None, "it came later");
         for server in [&first, &second, &third] {

@@ -214,7 +214,7 @@ impl LNet {
             header_data: put.header_data,
             offset: put.offset,
             backlog: 0,
-            prompt: false,
+            inline: false,
             turns: PeerTurns::default(),
             payload: joined(payload),
         };
@@ -226,7 +226,7 @@ impl LNet {
     }
 
     /// A message from a peer.
-    pub(super) fn arrived(self: &Arc<Self>, link: &Link, incoming: ReceivedMessage, prompt: bool) {
+    pub(super) fn arrived(self: &Arc<Self>, link: &Link, incoming: ReceivedMessage, inline: bool) {
         let from = link.partner.nid;
         self.counters.received.fetch_add(1, Ordering::Relaxed);
         let kind = Kind::of(&incoming.command);
@@ -237,7 +237,7 @@ impl LNet {
             self.answer_cookie(link, incoming.cookie);
         }
         match incoming.command {
-            LnetCommand::Put(put) => self.arrived_put(link, &put, incoming.payload, prompt),
+            LnetCommand::Put(put) => self.arrived_put(link, &put, incoming.payload, inline),
             LnetCommand::Get(get) => self.arrived_get(link, &get),
             LnetCommand::Reply(reply) => self.arrived_reply(from, &reply, incoming.payload),
             // We ask for no ACK. (A session lets no HELLO through.)
@@ -245,7 +245,7 @@ impl LNet {
         }
     }
 
-    fn arrived_put(self: &Arc<Self>, link: &Link, put: &Put, payload: Bytes, prompt: bool) {
+    fn arrived_put(self: &Arc<Self>, link: &Link, put: &Put, payload: Bytes, inline: bool) {
         let from = link.partner.nid;
         let length = payload.len() as u32;
         // A peer's push of its ping information: there is nothing to learn, but it wants its ACK.
@@ -260,7 +260,7 @@ impl LNet {
             header_data: put.header_data,
             offset: put.offset,
             backlog: link.backlog(),
-            prompt,
+            inline,
             turns: link.shared_of_peer.turns.clone(),
             payload,
         };

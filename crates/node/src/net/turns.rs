@@ -162,15 +162,15 @@ impl PeerTurns {
         })))
     }
 
-    /// Completes with `work`, each of whose polls is a turn of this peer. `is_inside`: the first poll is made
+    /// Completes with `work`, each of whose polls is a turn of this peer. `inline`: the first poll is made
     /// from within a turn of the same peer.
-    pub(crate) async fn run<F: Future>(&self, is_inside: bool, work: F) -> F::Output {
+    pub(crate) async fn run<F: Future>(&self, inline: bool, work: F) -> F::Output {
         let Some(share) = &self.0 else { return work.await };
         let mut work = pin!(work);
         let mut place = Place::new(share);
-        let mut is_inside = is_inside;
+        let mut inline = inline;
         poll_fn(|context| {
-            let _turn = match std::mem::take(&mut is_inside) {
+            let _turn = match std::mem::take(&mut inline) {
                 true => None,
                 false => match place.begin(context.waker()) {
                     Some(turn) => Some(turn),

@@ -33,9 +33,9 @@ pub struct Delivery {
     pub offset: u32,
     /// Bytes that wait to be sent to the sender: one that takes no answers needs none.
     pub backlog: usize,
-    /// Whether it came with few other messages: its receiver may begin to work on it at once, where it
-    /// was read.
-    pub prompt: bool,
+    /// Whether it came with few other messages: its receiver may begin to work on it inline, on the task that
+    /// has read it (decision 0003).
+    pub inline: bool,
     /// The sender's part of the processors: what is done for it later is done within that.
     pub turns: PeerTurns,
     /// The payload; part of a read buffer of up to 16 KiB, or all of one of its own.
@@ -45,7 +45,7 @@ pub struct Delivery {
 /// Takes all messages of a portal.
 pub trait Receiver: Send + Sync {
     /// Called on the task that reads from the sender's connection: must only queue or spawn, but for
-    /// short work on what is prompt.
+    /// short work on what may be executed `inline`.
     fn receive(&self, delivery: Delivery);
 }
 

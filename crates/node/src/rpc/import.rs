@@ -129,8 +129,8 @@ impl NodeImport {
                 }
             }
             Action::State(state) => self.state_changed(state),
-            Action::Invalidate => self.invalidate(),
-            Action::Foreign => self.log_foreign(),
+            Action::VoidAll => self.void_all(),
+            Action::WrongIdentity => self.log_wrong_identity(),
             Action::WentBack(reported, claimed) => self.log_went_back(reported, claimed),
             Action::AskUnused(connection) => {
                 let is_unused = self.owner.is_unused();
@@ -226,7 +226,7 @@ impl NodeImport {
         self.owner.state_changed(state, &data);
     }
 
-    fn log_foreign(&self) {
+    fn log_wrong_identity(&self) {
         let (target, peer, kind, is_between_mdts) = {
             let engine = &self.inner.lock().engine;
             (engine.target().clone(), engine.peer(), engine.kind(), engine.is_between_mdts())
@@ -259,12 +259,12 @@ impl NodeImport {
 
     /// This client's locks at the target, and what they cover, are void. After an eviction the engine goes on when
     /// the locks are dropped and the dropping of what they cover has begun: tasks go on with that.
-    fn invalidate(&self) {
+    fn void_all(&self) {
         let Some(import) = self.me.upgrade() else { return };
         let task = async move {
             let channel: Arc<dyn Channel> = import.clone();
-            import.owner.invalidate(&channel);
-            import.handle(Event::Invalidated);
+            import.owner.void_all(&channel);
+            import.handle(Event::AllVoided);
         };
         self.node.world.tasks.spawn("rpc invalidation", Box::pin(task));
     }
@@ -400,7 +400,7 @@ impl Channel for NodeImport {
         }
     }
 
-    fn call_behind(&self, call: Call, then: OnAnswer) -> BoxFuture<'static, ()> {
+    fn call_detached(&self, call: Call, then: OnAnswer) -> BoxFuture<'static, ()> {
         let (import, call) = (self.me.upgrade(), Box::new(for_current_job(call)));
         Box::pin(async move {
             let Some(import) = import else { return then(Err(RpcError::Shutdown)) };

@@ -1,4 +1,19 @@
-//! Requests: from their arrival through the service to their target, and back.
+//! Requests: from their arrival through the service to their target, and back. The steps of a request, each the
+//! function of that name:
+//!
+//! 1. `receive` ([`RequestReceiver`]) gets it from LNet, on the task that reads from its sender's connection. One of a
+//!    client that does not take its answers is dropped (`slow_down`).
+//! 2. `arrived` decodes its head. What cannot be decoded costs the sender its connection.
+//! 3. `start_or_queue` gives it to the service of its client ([`sheen_rpc::service`]), which says whether it begins,
+//!    waits for other requests, only brings a newer route for the reply of one that runs, or is dropped.
+//! 4. `run_in_turn` polls what follows in turns of its sender ([`PeerTurns`]): inline, on the reader's task until it first
+//!    waits, if it is of a kind that `may_begin_inline`, else as a task of its own. When it has been polled for the first
+//!    time, `run_waiting` begins the next that waits.
+//! 5. `decode_and_handle` decodes all of it, has `find_handler` find its target, by the export's handle or, of a connect,
+//!    by the name, and hands it over ([`Handler::handle`]; the steps there are those of `target::dispatch`).
+//! 6. The target answers through the [`Replier`], which is `Pending::answer`: the service ends the request and says by
+//!    which route `send_reply` sends the reply, and `run_waiting` begins the next. Dropped unanswered, a request ends
+//!    without a reply, and a copy that has come meanwhile is executed.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -46,17 +61,17 @@ pub(super) struct Arrived {
     message: Message,
     body: PtlrpcBody,
     pub(super) bulk_bits: MatchBits,
-    /// Whether to begin where it was read.
-    prompt: bool,
+    /// Whether it begins inline: on the task that has read it.
+    inline: bool,
     /// More than the sender's word shows that it is at its NID.
     is_proven: bool,
     /// The sender's part of the processors.
     turns: PeerTurns,
 }
 
-/// Whether a request of this kind rarely moves much data and waits for no disk: such a one is worked on
-/// where it was read, as far as that goes, without the switch to another thread.
-fn is_brief(opcode: Opcode) -> bool {
+/// Whether a request of this kind rarely moves much data and waits for no disk: such a one begins inline, where it
+/// was read, and goes on there until it first waits, without the switch to another thread.
+fn may_begin_inline(opcode: Opcode) -> bool {
     matches!(
         opcode,
         Opcode::LDLM_ENQUEUE
@@ -85,7 +100,7 @@ pub(super) fn compact(arrived: &mut Box<Arrived>) {
 }
 
 /// Takes requests; works on the reader's task, where it decodes the body and starts a task, or begins
-/// what is brief.
+/// the request inline.
 pub(super) struct RequestReceiver(pub(super) Weak<RpcNode>);
 
 impl Receiver for RequestReceiver {
@@ -140,9 +155,9 @@ impl RpcNode {
             arrived: self.now(),
             bytes: length + limits::REQUEST_OVERHEAD_BYTES,
         };
-        let prompt = delivery.prompt && is_brief(body.opcode);
+        let inline = delivery.inline && may_begin_inline(body.opcode);
         let (is_proven, turns) = (delivery.is_proven, delivery.turns.clone());
-        Ok(Box::new(Arrived { arrival, message, body, bulk_bits, prompt, is_proven, turns }))
+        Ok(Box::new(Arrived { arrival, message, body, bulk_bits, inline, is_proven, turns }))
     }
 
     /// Counts a request with those of its client: it begins now, waits for them, or is dropped.
@@ -163,9 +178,9 @@ impl RpcNode {
         }
         match verdict {
             Verdict::Run(id, arrived) => {
-                let prompt = arrived.prompt;
-                let work = Box::pin(Arc::clone(self).run_in_turn(id, arrived, prompt));
-                match prompt {
+                let inline = arrived.inline;
+                let work = Box::pin(Arc::clone(self).run_in_turn(id, arrived, inline));
+                match inline {
                     true => self.world.tasks.begin("rpc request", work),
                     false => self.world.tasks.spawn("rpc request", work),
                 }
@@ -183,12 +198,12 @@ impl RpcNode {
     }
 
     /// Runs a request in its client's turns, and lets another begin when it waits for the first time.
-    /// `is_inside`: begun by the reader of its connection.
-    async fn run_in_turn(self: Arc<Self>, id: RequestId, arrived: Box<Arrived>, is_inside: bool) {
+    /// `inline`: its first poll is the reader's of its connection.
+    async fn run_in_turn(self: Arc<Self>, id: RequestId, arrived: Box<Arrived>, inline: bool) {
         let account = arrived.arrival.account;
         let turns = arrived.turns.clone();
         let execution = Arc::clone(&self).decode_and_handle(id, arrived);
-        let mut execution = pin!(turns.run(is_inside, execution));
+        let mut execution = pin!(turns.run(inline, execution));
         let mut is_begun = false;
         poll_fn(|context| {
             let polled = execution.as_mut().poll(context);

@@ -166,7 +166,7 @@ impl Engine {
             _ => None,
         };
         match data.filter(|data| self.is_subset(data)) {
-            Some(data) if self.is_other_mdt(&data) => self.wrong_identity(now, actions),
+            Some(data) if self.has_wrong_mdt_identity(&data) => self.wrong_identity(now, actions),
             Some(data) => self.connected(now, body, data, actions),
             None => {
                 let text = "the target agreed to what was not offered".to_owned();
@@ -185,7 +185,7 @@ impl Engine {
 
     /// Whether another MDT answers than the one that our names and open files come from, or one that does not say
     /// which it is. Those that know of identities refuse us themselves; an older one has taken us for its client.
-    fn is_other_mdt(&self, data: &ObdConnectData) -> bool {
+    fn has_wrong_mdt_identity(&self, data: &ObdConnectData) -> bool {
         let known = self.identity.offered.mdt_identity().filter(|_| self.is_to_mdt());
         known.is_some() && known != data.mdt_identity()
     }
@@ -220,7 +220,7 @@ impl Engine {
     /// been ours before, as they would if it were away: they may have what must not be lost.
     fn wrong_identity(&mut self, now: Instant, actions: &mut Vec<Action>) {
         if !std::mem::replace(&mut self.connects.has_wrong_identity, true) {
-            actions.push(Action::Foreign);
+            actions.push(Action::WrongIdentity);
         }
         if self.negotiated.export == ObdHandle(0) {
             self.fail_all(&RpcError::Errno(Errno::EIO), actions);
@@ -245,7 +245,7 @@ impl Engine {
         if self.negotiated.export != ObdHandle(0) {
             self.discard_replays();
             self.negotiated.forget_target();
-            actions.push(Action::Invalidate);
+            actions.push(Action::VoidAll);
         }
         for key in self.waiting.connects.drain(..) {
             actions.push(Action::Settled(key, Err(error.clone())));

@@ -39,8 +39,8 @@ pub enum Event {
     /// All calls of [`Action::ReplayLocks`] have ended, over this connection; false if one of them failed for
     /// lack of it.
     LocksReplayed(u32, bool),
-    /// The owner has dropped what [`Action::Invalidate`] named.
-    Invalidated,
+    /// The owner has dropped what [`Action::VoidAll`] named.
+    AllVoided,
     /// The owner of a request that is replayed next has looked at it.
     Prepared(Transno, Box<Request>),
     /// Do not keep this request any longer than its transaction needs.
@@ -97,14 +97,14 @@ pub enum Action {
     /// Notify the owner of the new state.
     State(ImportState),
     /// Notify the owner that all is void that the target gave it: it evicted us, refused us for good, or operators
-    /// turned the import off. Then [`Event::Invalidated`].
-    Invalidate,
+    /// turned the import off. Then [`Event::AllVoided`].
+    VoidAll,
     /// The target has lost what it had reported as durable up to the first: now it claims the second.
     /// What was dropped for that cannot be replayed. Log it for operators; nothing follows.
     WentBack(Transno, Transno),
     /// The target is another MDT than ours, or has the objects of another one and refuses us for that. Log it for operators; it is not
     /// said again before we were connected.
-    Foreign,
+    WrongIdentity,
     /// Ask the owner whether it needs this connection; then [`Event::Unused`] with it.
     AskUnused(u32),
     /// Ask the owner for its locks and submit their calls; then [`Event::LocksReplayed`] with this connection.
@@ -123,8 +123,8 @@ impl fmt::Debug for Action {
             Self::Complete(key, result, _) => write!(out, "Complete({key}, {result:?})"),
             Self::Settled(key, result) => write!(out, "Settled({key}, {result:?})"),
             Self::State(state) => write!(out, "State({state})"),
-            Self::Invalidate => out.write_str("Invalidate"),
-            Self::Foreign => out.write_str("Foreign"),
+            Self::VoidAll => out.write_str("VoidAll"),
+            Self::WrongIdentity => out.write_str("WrongIdentity"),
             Self::WentBack(reported, claimed) => write!(out, "WentBack({reported}, {claimed})"),
             Self::AskUnused(connection) => write!(out, "AskUnused({connection})"),
             Self::ReplayLocks(connection) => write!(out, "ReplayLocks({connection})"),

@@ -23,8 +23,8 @@ pub(super) enum FlightOwner {
     Ping,
     /// Replay of the request with this transaction; `again` if the target may have seen one.
     Replay { transno: Transno, again: bool },
-    /// The state machine, to say that all is replayed: answered when the recovery of the target is over.
-    AllReplayed,
+    /// The state machine: the last message of recovery, which says that all is replayed and is answered when the recovery of the target is over.
+    FinalPing,
     /// The caller that closes the import.
     Disconnect,
     /// The state machine, to give up the connection for a while.

@@ -316,7 +316,7 @@ impl Engine {
             Event::LocksReplayed(connection, whole) => {
                 self.locks_replayed(now, connection, whole, actions);
             }
-            Event::Invalidated => self.invalidated(now, actions),
+            Event::AllVoided => self.all_voided(now, actions),
             Event::Prepared(transno, request) => self.prepared(now, transno, *request, actions),
             Event::Release(xid) => self.kept.release(xid),
             Event::Limit(requests) => {

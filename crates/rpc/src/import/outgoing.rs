@@ -157,7 +157,7 @@ impl Engine {
                     body.flags |= MsgFlags::RESENT;
                 }
             }
-            FlightOwner::AllReplayed => {
+            FlightOwner::FinalPing => {
                 let done = MsgFlags::REQ_REPLAY_DONE | MsgFlags::LOCK_REPLAY_DONE;
                 body.flags |= done;
             }

@@ -19,7 +19,7 @@ impl Engine {
             State::Evicted => self.evicted(actions),
             State::Replay(_) => self.replay_next(now, actions),
             State::ReplayLocks => actions.push(Action::ReplayLocks(self.connects.connection)),
-            State::ReplayWait => self.signal_all_replayed(now, actions),
+            State::ReplayWait => self.send_final_ping(now, actions),
             State::Recover => self.enter_full(now, actions),
             _ => {}
         }
@@ -167,12 +167,12 @@ impl Engine {
         self.advance(now, actions);
     }
 
-    fn signal_all_replayed(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let flight = Flight::new(FlightOwner::AllReplayed, Call::new(ObdPing::default()));
+    fn send_final_ping(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let flight = Flight::new(FlightOwner::FinalPing, Call::new(ObdPing::default()));
         self.start_flight(now, flight, actions);
     }
 
-    /// The target's recovery is over: it has answered [`FlightOwner::AllReplayed`].
+    /// The target's recovery is over: it has answered [`FlightOwner::FinalPing`].
     pub(super) fn recovery_ended(&mut self, now: Instant, actions: &mut Vec<Action>) {
         if matches!(self.state, State::ReplayWait) {
             self.enter(now, State::Recover, actions);
@@ -185,10 +185,10 @@ impl Engine {
         self.stats.counters.evictions += 1;
         self.fail_all(&RpcError::Evicted, actions);
         self.discard_replays();
-        actions.push(Action::Invalidate);
+        actions.push(Action::VoidAll);
     }
 
-    pub(super) fn invalidated(&mut self, now: Instant, actions: &mut Vec<Action>) {
+    pub(super) fn all_voided(&mut self, now: Instant, actions: &mut Vec<Action>) {
         if matches!(self.state, State::Evicted) {
             self.enter(now, State::Recover, actions);
             self.advance(now, actions);

@@ -94,7 +94,7 @@ impl Engine {
             FlightOwner::Connect | FlightOwner::Disconnect => {}
             FlightOwner::Suspend => self.suspended(now, actions),
             FlightOwner::Replay { transno, .. } => self.one_replay_ended(now, transno, actions),
-            FlightOwner::AllReplayed => self.recovery_ended(now, actions),
+            FlightOwner::FinalPing => self.recovery_ended(now, actions),
         }
     }
 
@@ -210,7 +210,7 @@ impl Engine {
             FlightOwner::Replay { transno, .. } => {
                 self.replay_answered(now, transno, answer, actions)
             }
-            FlightOwner::AllReplayed => self.recovery_ended(now, actions),
+            FlightOwner::FinalPing => self.recovery_ended(now, actions),
             FlightOwner::Ping
             | FlightOwner::Connect
             | FlightOwner::Disconnect

@@ -168,7 +168,7 @@ impl Engine {
     fn deactivate(&mut self, now: Instant, actions: &mut Vec<Action>) {
         self.fail_all(&DEACTIVATED, actions);
         self.discard_replays();
-        actions.push(Action::Invalidate);
+        actions.push(Action::VoidAll);
         if self.state.is_full() {
             self.suspend(now, actions);
         } else {

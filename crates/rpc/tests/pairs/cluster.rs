@@ -77,7 +77,7 @@ pub(crate) struct Cluster {
     /// What the server had reported as durable, and claimed when it came back.
     pub(crate) went_back: Vec<(Transno, Transno)>,
     /// How often it was said that the target has another MDT's objects.
-    pub(crate) foreign: u32,
+    pub(crate) wrong_identities: u32,
     /// How often what it cached was void.
     pub(crate) invalidations: u32,
 }
@@ -127,7 +127,7 @@ impl Cluster {
             replays: BTreeMap::new(),
             lingering: 0,
             went_back: Vec::new(),
-            foreign: 0,
+            wrong_identities: 0,
             invalidations: 0,
         }
     }
@@ -341,11 +341,11 @@ impl Cluster {
                 let is_unused = self.locks == 0;
                 self.enqueue(Packet::Node(Event::Unused(connection, is_unused)));
             }
-            Action::Foreign => self.foreign += 1,
+            Action::WrongIdentity => self.wrong_identities += 1,
             Action::WentBack(reported, claimed) => self.went_back.push((reported, claimed)),
-            Action::Invalidate => {
+            Action::VoidAll => {
                 self.invalidations += 1;
-                self.enqueue(Packet::Node(Event::Invalidated));
+                self.enqueue(Packet::Node(Event::AllVoided));
             }
             Action::ReplayLocks(connection) => self.replay_locks(connection),
             Action::Forget(_) | Action::State(_) => {}

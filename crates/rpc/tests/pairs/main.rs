@@ -339,7 +339,7 @@ fn a_target_that_has_another_mdts_objects_fails_new_callers_and_is_waited_for_by
     cluster.submit(CallKind::Normal);
     cluster.run(30);
     assert_eq!(cluster.failures(), [RpcError::Errno(Errno::EIO)]);
-    assert_eq!((cluster.settled.len(), cluster.foreign), (1, 1));
+    assert_eq!((cluster.settled.len(), cluster.wrong_identities), (1, 1));
     assert!(cluster.engine.has_wrong_identity());
     cluster.server.refuses_connects = None;
     cluster.run(5);
@@ -353,7 +353,7 @@ fn a_target_that_has_another_mdts_objects_fails_new_callers_and_is_waited_for_by
     cluster.break_connection();
     cluster.submit(CallKind::Modifying);
     cluster.run(60);
-    assert_eq!((cluster.answered(), cluster.failures().len(), cluster.foreign), (1, 1, 2));
+    assert_eq!((cluster.answered(), cluster.failures().len(), cluster.wrong_identities), (1, 1, 2));
     assert_eq!(cluster.invalidations, 0, "what it gave may be good still");
     cluster.server.refuses_connects = None;
     cluster.run(30);
@@ -374,7 +374,10 @@ fn another_mdt_in_the_place_of_ours_is_waited_out() {
         cluster.crash();
         cluster.submit(CallKind::Normal);
         cluster.run(60);
-        assert_eq!((cluster.answered(), cluster.failures().len(), cluster.foreign), (1, 0, 1));
+        assert_eq!(
+            (cluster.answered(), cluster.failures().len(), cluster.wrong_identities),
+            (1, 0, 1)
+        );
         assert!(cluster.engine.has_wrong_identity() && cluster.engine.counters().connects > 2);
         cluster.server.stranger = None;
         cluster.run(60);

@@ -257,7 +257,7 @@ impl Worker for NativeWorker {
         self.at(path, |worker, parent, name| {
             let name = legal(name)?;
             let new = NewNode::Directory;
-            let create = worker.files.create(&worker.who, parent, &name, DIRECTORY_MODE, new);
+            let create = worker.files.make_node(&worker.who, parent, &name, DIRECTORY_MODE, new);
             let entry = worker.host.block_on(create)?;
             worker.files.forget(entry.node, 1);
             Ok(())

@@ -236,7 +236,7 @@ async fn opened(running: &[Arc<Running>]) {
         {
             let text = format!("{}: waiting for MDT0000, which gives it its FIDs", served.kind);
             daemon::say_doing(&text);
-            mdt.opened().await;
+            mdt.until_open().await;
         }
     }
 }

@@ -23,7 +23,7 @@ use parking_lot::{Mutex, MutexGuard};
 use sheen_client::posix::{
     Attributes, Audience, Credentials, DirCookie, DirEntry, DirEntryPlus, Entry, Fallocate,
     FileHandle, FileSystem, Invalidated, KernelNotifier, ListingRoom, Lookup, NodeId, OpenFlags,
-    Opened, SetAttributes, SizeRaise, Stale,
+    Opened, SetAttributes, SizeRaise, Stale, StaleName,
 };
 use sheen_io::{BoxFuture, World, within};
 use sheen_types::{Errno, Extent, Fid, Instant, Name, PAGE_BYTES as PAGE};
@@ -243,8 +243,8 @@ impl Drop for Locked {
 const PAGES_WAIT: Duration = Duration::from_secs(2);
 
 impl KernelNotifier for Watch {
-    fn entry(&self, parent: NodeId, name: &Name, _: bool) -> BoxFuture<'static, ()> {
-        self.0.lock().forget_entry(parent, name);
+    fn invalidate_name(&self, stale: &StaleName) -> BoxFuture<'static, ()> {
+        self.0.lock().forget_entry(stale.parent, &stale.name);
         Box::pin(std::future::ready(()))
     }
 
@@ -253,12 +253,17 @@ impl KernelNotifier for Watch {
         Box::pin(std::future::ready(()))
     }
 
-    fn children(&self, node: NodeId, names: Vec<Name>, _: Vec<NodeId>) -> BoxFuture<'static, bool> {
+    fn expire_names(
+        &self,
+        node: NodeId,
+        names: Vec<Name>,
+        _: Vec<NodeId>,
+    ) -> BoxFuture<'static, bool> {
         names.iter().for_each(|name| self.0.lock().forget_entry(node, name));
         Box::pin(std::future::ready(true))
     }
 
-    fn raise(&self, raise: SizeRaise) -> BoxFuture<'static, ()> {
+    fn raise_size(&self, raise: SizeRaise) -> BoxFuture<'static, ()> {
         let cache = Arc::clone(&self.0);
         Box::pin(async move {
             cache.late().await;
@@ -272,7 +277,7 @@ impl KernelNotifier for Watch {
         })
     }
 
-    fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<'static, Invalidated> {
+    fn invalidate_inode(&self, node: NodeId, stale: Stale) -> BoxFuture<'static, Invalidated> {
         let cache = Arc::clone(&self.0);
         let (done, is_done) = oneshot::channel();
         let (blocked, mut is_blocked) = oneshot::channel();
@@ -343,7 +348,7 @@ impl Kernel {
     pub(crate) fn new(files: FileSystem, world: World) -> Self {
         let (state, unlocked) = (Mutex::default(), Notify::new());
         let cache = Arc::new(Cache { state, world, unlocked });
-        files.watch(Arc::new(Watch(Arc::clone(&cache))), Audience::User(0));
+        files.attach_notifier(Arc::new(Watch(Arc::clone(&cache))), Audience::User(0));
         Self { files, who: Credentials::root(), cache }
     }
 

@@ -225,7 +225,7 @@ impl Process {
             model.names.begin_set(place.key(), None, operation, self.client, begin);
         });
         let (files, who) = (&self.kernel.files, self.kernel.who());
-        let made = files.create(who, place.parent.node, &place.name, 0o755, new).await;
+        let made = files.make_node(who, place.parent.node, &place.name, 0o755, new).await;
         let end = self.now();
         let judged = self.model(|model| match &made {
             Ok(entry) => {

@@ -26,7 +26,7 @@ use rustix::{
 use sheen_store::{BlockSum, Damage, Finding, StoreError, joined};
 
 use super::{
-    File, Files, Name, path_of, store_error,
+    DataFileId, File, Files, path_of, store_error,
     sums::{BLOCK_BYTES, Block, CHUNK_BLOCKS, Sums, Trust},
 };
 use crate::{limits, record::name_key};
@@ -66,7 +66,7 @@ pub(crate) struct SumsGroup {
     files: Vec<(Arc<File>, bool)>,
 }
 
-fn chunk_key(name: Name, chunk: u64) -> Vec<u8> {
+fn chunk_key(name: DataFileId, chunk: u64) -> Vec<u8> {
     let mut key = name_key(name).to_vec();
     key.extend(chunk.to_be_bytes());
     key
@@ -302,7 +302,7 @@ impl Files {
     }
 
     /// What the next group takes into the database, less what it destroys.
-    pub(crate) fn take_sums(&self, destroyed: &[Name]) -> Result<SumsGroup, StoreError> {
+    pub(crate) fn take_sums(&self, destroyed: &[DataFileId]) -> Result<SumsGroup, StoreError> {
         let mut group = SumsGroup::default();
         let swept = std::mem::take(&mut *self.swept.lock());
         for name in destroyed.iter().chain(&swept) {
@@ -331,7 +331,7 @@ impl Files {
     }
 
     /// A file goes, and what is kept of it.
-    fn drop_sums(&self, name: Name, group: &mut SumsGroup) -> Result<(), StoreError> {
+    fn drop_sums(&self, name: DataFileId, group: &mut SumsGroup) -> Result<(), StoreError> {
         let file = self.file(name);
         {
             let mut sums = file.sums.lock();

@@ -16,7 +16,7 @@ use rustix::{
 };
 use sheen_store::{Damage, StoreError};
 
-use super::{Files, Name, is_file, path_of, store_error, sums::Sums};
+use super::{DataFileId, Files, is_file, path_of, store_error, sums::Sums};
 
 /// What is known of a file's size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(super) struct FileState {
 
 /// See the module's documentation.
 pub(crate) struct File {
-    pub(super) name: Name,
+    pub(super) name: DataFileId,
     /// Held by the operation that changes the file's bytes.
     pub(super) changes: Mutex<()>,
     pub(super) state: Mutex<FileState>,
@@ -65,7 +65,7 @@ pub(crate) struct File {
 }
 
 impl File {
-    pub(super) fn new(name: Name, known: KnownSize) -> Self {
+    pub(super) fn new(name: DataFileId, known: KnownSize) -> Self {
         Self {
             name,
             changes: Mutex::default(),

@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use sheen_store::StoreError;
 
 use super::{
-    Name,
+    DataFileId,
     sums::{DURABLE, Epoch},
 };
 use crate::{DiskError, limits};
@@ -90,24 +90,24 @@ impl Marks {
         Ok(Self { buckets, file: Mutex::new(file), opened, syncs: AtomicU64::new(0) })
     }
 
-    fn bucket(&self, name: Name) -> &Bucket {
+    fn bucket(&self, name: DataFileId) -> &Bucket {
         &self.buckets[self.index(name)]
     }
 
-    fn index(&self, (fid, _): Name) -> usize {
+    fn index(&self, (fid, _): DataFileId) -> usize {
         let neighbours = u64::from(fid.oid) / limits::MARK_OBJECTS;
         let mixed = (fid.seq ^ neighbours.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed >> 32) as usize % limits::MARKS
     }
 
     /// Whether a crash has made uncertain what was kept of this file in `epoch`.
-    pub(super) fn is_uncertain(&self, name: Name, epoch: Epoch) -> bool {
+    pub(super) fn is_uncertain(&self, name: DataFileId, epoch: Epoch) -> bool {
         epoch & !DURABLE <= self.bucket(name).uncertain_until
     }
 
     /// Before a file is overwritten or cut: durable when this returns. `joins`: it is a new user,
     /// which [`Self::leave`]s. No system call if the bucket is marked already.
-    pub(super) fn mark(&self, name: Name, joins: bool) -> Result<(), StoreError> {
+    pub(super) fn mark(&self, name: DataFileId, joins: bool) -> Result<(), StoreError> {
         let bucket = self.bucket(name);
         if joins {
             bucket.users.fetch_add(1, Ordering::SeqCst);
@@ -131,7 +131,7 @@ impl Marks {
     }
 
     /// The file's header is in the database.
-    pub(super) fn leave(&self, name: Name) {
+    pub(super) fn leave(&self, name: DataFileId) {
         self.bucket(name).users.fetch_sub(1, Ordering::SeqCst);
     }
 

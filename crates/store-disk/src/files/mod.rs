@@ -1,7 +1,7 @@
-//! The data of objects: sparse files `objects/xx/SEQ:OID:VER.INCARNATION`, made at the first write.
+//! The data of objects: sparse files `objects/xx/SEQ:OID:VER.GENERATION`, made at the first write.
 //!
-//! Owns the table of *known files*, at most one [`File`] for each object and incarnation, which
-//! remembers size and blocks, and a bounded number of open descriptors. The incarnation in the
+//! Owns the table of *known files*, at most one [`File`] for each object and generation, which
+//! remembers size and blocks, and a bounded number of open descriptors. The generation in the
 //! name keeps the data of an object that was destroyed, but not durably, apart from that of a new
 //! one of the same FID; what is left over after a crash is removed by [`Files::sweep`].
 //!
@@ -55,8 +55,8 @@ pub(crate) use file::File;
 pub(crate) use trust::Machine;
 use {marks::Marks, trust::Trust};
 
-pub(crate) use crate::record::Name;
-use crate::{DiskError, limits, record::Incarnation, usage::Usage};
+pub(crate) use crate::record::DataFileId;
+use crate::{DiskError, limits, record::DataGeneration, usage::Usage};
 
 /// Where files go whose object may have been lost.
 const ASIDE: &str = "../lost+found";
@@ -68,7 +68,7 @@ const SHARDS: usize = 16;
 /// What was written and not synced.
 #[derive(Default)]
 struct Unsynced {
-    files: HashSet<Name>,
+    files: HashSet<DataFileId>,
     /// There are more than [`limits::UNSYNCED_FILES_MAX`].
     overflown: bool,
 }
@@ -94,8 +94,8 @@ pub(crate) struct Files {
     objects: OwnedFd,
     /// The directories in it are all there, durably: nothing is made in one that a crash may take away.
     has_directories: Mutex<bool>,
-    known: [Mutex<HashMap<Name, Arc<File>>>; SHARDS],
-    /// An object of this incarnation or a later one has no file unless the table knows it: it was made
+    known: [Mutex<HashMap<DataFileId, Arc<File>>>; SHARDS],
+    /// An object of this generation or a later one has no file unless the table knows it: it was made
     /// since the store was opened, and the table has not forgotten any like it.
     no_file_from: AtomicU64,
     open: Mutex<VecDeque<Weak<File>>>,
@@ -113,7 +113,7 @@ pub(crate) struct Files {
     dir: PathBuf,
     /// The store is only looked at: files that [`Files::sweep`] would remove stay on disk, and count as removed.
     only_looks: bool,
-    passed_over: Mutex<HashSet<Name>>,
+    passed_over: Mutex<HashSet<DataFileId>>,
     /// The target's name.
     label: String,
     /// Where checksums lie.
@@ -125,7 +125,7 @@ pub(crate) struct Files {
     /// Files of which more is known than the database has.
     pending: Mutex<Vec<Arc<File>>>,
     /// Files that were removed because no object had them: what is kept of them goes.
-    swept: Mutex<Vec<Name>>,
+    swept: Mutex<Vec<DataFileId>>,
     /// Damaged objects that the log has a line of.
     reported: Mutex<HashSet<Fid>>,
     /// Whether blocks get checksums, and theirs are compared.
@@ -171,8 +171,8 @@ impl Counts {
 
 /// What [`Files::open`] is given.
 pub(crate) struct FilesOptions {
-    /// Objects made from now on have incarnations from here on.
-    pub(crate) incarnations: Incarnation,
+    /// Objects made from now on have generations from here on.
+    pub(crate) generations: DataGeneration,
     /// How many times the store was opened.
     pub(crate) openings: u64,
     /// It was not closed properly.
@@ -190,19 +190,19 @@ pub(crate) struct FilesOptions {
 }
 
 /// The path of an object's file below `objects/`.
-fn path_of((fid, incarnation): Name) -> String {
+fn path_of((fid, generation): DataFileId) -> String {
     let mixed = (fid.seq ^ u64::from(fid.oid)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let Fid { seq, oid, ver } = fid;
-    format!("{:02x}/{seq:x}:{oid:x}:{ver:x}.{incarnation:x}", mixed >> 56)
+    format!("{:02x}/{seq:x}:{oid:x}:{ver:x}.{generation:x}", mixed >> 56)
 }
 
 /// The reverse of [`path_of`], from the last part of a path.
-pub(crate) fn parse_name(text: &str) -> Option<Name> {
-    let (fid, incarnation) = text.split_once('.')?;
+pub(crate) fn parse_name(text: &str) -> Option<DataFileId> {
+    let (fid, generation) = text.split_once('.')?;
     let mut parts = fid.split(':').map(|part| u64::from_str_radix(part, 16).ok());
     let (seq, oid, ver) = (parts.next()??, parts.next()??, parts.next()??);
     let fid = Fid { seq, oid: oid.try_into().ok()?, ver: ver.try_into().ok()? };
-    Some((fid, u64::from_str_radix(incarnation, 16).ok()?))
+    Some((fid, u64::from_str_radix(generation, 16).ok()?))
 }
 
 /// What an errno of a data call means to the store's users.
@@ -243,7 +243,7 @@ impl Files {
             objects,
             has_directories: Mutex::new(false),
             known: Default::default(),
-            no_file_from: AtomicU64::new(opening.incarnations),
+            no_file_from: AtomicU64::new(opening.generations),
             open: Mutex::default(),
             open_max: open_max.max(1),
             bytes_max: probe_bytes_max(dir)?,
@@ -276,7 +276,7 @@ impl Files {
 
     /// Opens a file's descriptor; `None` if there is no file and none is to be made. `NXIO` or `ISDIR` for what is no
     /// file: reading a FIFO would wait for ever.
-    fn open_path(&self, name: Name, create: bool) -> Result<Option<OwnedFd>, Errno> {
+    fn open_path(&self, name: DataFileId, create: bool) -> Result<Option<OwnedFd>, Errno> {
         let path = path_of(name);
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let (flags, mode) = match create {
@@ -316,14 +316,14 @@ impl Files {
     }
 
     /// Makes the name of a file durable.
-    fn sync_name(&self, name: Name) -> Result<(), Errno> {
+    fn sync_name(&self, name: DataFileId) -> Result<(), Errno> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let directory = openat(&self.objects, &path_of(name)[..2], flags, Mode::empty())?;
         rustix::fs::fsync(directory)
     }
 
     /// Notes that a file was written, so that the next commit syncs it.
-    fn note_unsynced(&self, name: Name) {
+    fn note_unsynced(&self, name: DataFileId) {
         let mut unsynced = self.unsynced.lock();
         if self.syncs_whole && unsynced.files.len() >= limits::UNSYNCED_FILES_MAX {
             unsynced.overflown = true;
@@ -386,7 +386,7 @@ impl Files {
     }
 
     /// Removes the files of destroyed objects.
-    pub(crate) fn remove(&self, names: &[Name]) {
+    pub(crate) fn remove(&self, names: &[DataFileId]) {
         for name in names {
             // Known or not: a writer that still holds the file must not make it again.
             let file = self.file(*name);
@@ -448,7 +448,7 @@ impl Files {
     pub(crate) fn sweep(
         &self,
         is_sure: bool,
-        mut keep: impl FnMut(Name) -> Result<bool, StoreError>,
+        mut keep: impl FnMut(DataFileId) -> Result<bool, StoreError>,
     ) -> Result<u64, StoreError> {
         let failed = |error: Errno| store_error("read the directory of objects", error);
         let mut bytes = 0;
@@ -479,7 +479,7 @@ impl Files {
 
     /// After a crash: what was written after the last group made the file longer than the database says. From
     /// here on nothing else may.
-    fn take_length(&self, name: Name, found: u64) -> Result<(), StoreError> {
+    fn take_length(&self, name: DataFileId, found: u64) -> Result<(), StoreError> {
         let kept = self.kept.sums(&crate::record::name_key(name))?;
         let is_longer = kept.is_some_and(|kept| sums::is_longer(&kept, found));
         if !is_longer {
@@ -686,7 +686,7 @@ mod tests {
 
         fn open(&self) -> Files {
             let opening = FilesOptions {
-                incarnations: 1,
+                generations: 1,
                 openings: 1,
                 has_crashed: false,
                 machine: None,

@@ -15,7 +15,7 @@ use rustix::{
 use sheen_store::{BlockSums, Damage, DataAdvice, StoreError};
 
 use super::{
-    File, Files, Name, SHARDS,
+    DataFileId, File, Files, SHARDS,
     checked::{Compared, read_at},
     file::KnownSize,
     store_error,
@@ -46,14 +46,14 @@ impl Files {
         &self.usage
     }
 
-    fn shard(&self, (fid, incarnation): Name) -> usize {
-        ((fid.seq ^ u64::from(fid.oid) ^ incarnation).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60)
+    fn shard(&self, (fid, generation): DataFileId) -> usize {
+        ((fid.seq ^ u64::from(fid.oid) ^ generation).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60)
             as usize
             % SHARDS
     }
 
     /// The one [`File`] of this name.
-    pub(crate) fn file(&self, name: Name) -> Arc<File> {
+    pub(crate) fn file(&self, name: DataFileId) -> Arc<File> {
         let mut known = self.known[self.shard(name)].lock();
         if let Some(file) = known.get(&name) {
             return file.clone();
@@ -80,12 +80,12 @@ impl Files {
     }
 
     /// Before the table forgets a file that may have data; says whether it is kept: no.
-    fn before_evict(&self, (_, incarnation): Name) -> bool {
-        self.no_file_from.fetch_max(incarnation + 1, Ordering::Relaxed);
+    fn before_evict(&self, (_, generation): DataFileId) -> bool {
+        self.no_file_from.fetch_max(generation + 1, Ordering::Relaxed);
         false
     }
 
-    pub(super) fn forget(&self, name: Name) {
+    pub(super) fn forget(&self, name: DataFileId) {
         self.known[self.shard(name)].lock().remove(&name);
     }
 

@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, fstat, statat};
 use sheen_store::{Damage, Finding, StoreError, Verified};
 
 use super::{
-    File, Files, Name,
+    DataFileId, File, Files,
     checked::read_at,
     entries, is_file, parse_name, path_of, store_error,
     sums::{BLOCK_BYTES, Block, CHUNK_BLOCKS, CHUNK_BYTES},
@@ -144,7 +144,7 @@ impl Files {
     }
 
     /// All data files, with the names that they say; without those that were passed over.
-    pub(crate) fn all(&self) -> Result<Vec<(String, Option<Name>)>, StoreError> {
+    pub(crate) fn all(&self) -> Result<Vec<(String, Option<DataFileId>)>, StoreError> {
         let failed = |error: Errno| store_error("read the directory of objects", error);
         let passed_over = self.passed_over.lock();
         let mut found = Vec::new();

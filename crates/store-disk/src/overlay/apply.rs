@@ -19,7 +19,7 @@ use super::{Lookup, Overlay, Shard, Slot};
 use crate::{
     database::Database,
     limits::{CHANGE_OVERHEAD_BYTES, OVERLAY_SHARDS},
-    record::{LENT, Name, Record, index_key, name_key, object_key},
+    record::{DataFileId, LENT, Record, index_key, name_key, object_key},
 };
 
 /// What a transaction touches, and what the database says of it.
@@ -49,7 +49,7 @@ enum Refusal {
 enum Undo {
     Object(Fid, Option<Slot<Arc<Record>>>),
     Key(Fid, Bytes, Option<Slot<Bytes>>),
-    Destroyed(Fid, Name),
+    Destroyed(Fid, DataFileId),
 }
 
 impl Overlay {
@@ -263,8 +263,8 @@ impl ApplyAttempt<'_> {
                 if self.object(*object)?.is_some() {
                     return Err(Refusal::Error(StoreError::Exists(*object)));
                 }
-                let incarnation = self.overlay.incarnations.fetch_add(1, Ordering::Relaxed);
-                let record = Record::new(attributes.clone(), incarnation);
+                let generation = self.overlay.generations.fetch_add(1, Ordering::Relaxed);
+                let record = Record::new(attributes.clone(), generation);
                 self.set_object(*object, Some(Arc::new(record)), true);
             }
             Change::Destroy { object } => self.destroy(*object)?,
@@ -376,7 +376,7 @@ impl ApplyAttempt<'_> {
         Ok(())
     }
 
-    /// Each gets the other's file, and a new incarnation: see [`Record::incarnation`].
+    /// Each gets the other's file, and a new generation: see [`Record::generation`].
     fn exchange(&mut self, first: Fid, second: Fid) -> Result<(), Refusal> {
         let records = [self.data_object(first)?, self.data_object(second)?];
         if first == second {
@@ -385,9 +385,9 @@ impl ApplyAttempt<'_> {
         let names = [records[0].data(first), records[1].data(second)];
         let moves = [(first, &records[0], names[1]), (second, &records[1], names[0])];
         for (fid, record, data) in moves {
-            let incarnation = self.overlay.incarnations.fetch_add(1, Ordering::Relaxed);
+            let generation = self.overlay.generations.fetch_add(1, Ordering::Relaxed);
             let mut record = Arc::clone(record);
-            Arc::make_mut(&mut record).take_data(data, incarnation);
+            Arc::make_mut(&mut record).take_data(data, generation);
             self.set_holder(data, record.borrows(fid).then_some(fid));
             self.set_object(fid, Some(record), false);
         }
@@ -403,7 +403,7 @@ impl ApplyAttempt<'_> {
     }
 
     /// Notes which object holds data that was made for another one; `None` if none does now.
-    fn set_holder(&mut self, data: Name, holder: Option<Fid>) {
+    fn set_holder(&mut self, data: DataFileId, holder: Option<Fid>) {
         let key = Bytes::copy_from_slice(&name_key(data));
         let value = holder.map(|fid| Bytes::copy_from_slice(&object_key(fid)));
         self.set_key(LENT, &key, value, false);

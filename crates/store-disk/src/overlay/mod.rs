@@ -45,7 +45,7 @@ use crate::{
     database::Database,
     limits::OVERLAY_SHARDS,
     overlay::{clean::Clean, hash::FoldState},
-    record::{Incarnation, Name, Record, index_key},
+    record::{DataFileId, DataGeneration, Record, index_key},
 };
 
 /// What a group says of a key.
@@ -62,7 +62,7 @@ pub(crate) struct GroupPart {
     pub(crate) objects: HashMap<Fid, Slot<Arc<Record>>, FoldState>,
     pub(crate) keys: HashMap<Fid, BTreeMap<Bytes, Slot<Bytes>>, FoldState>,
     /// Files of destroyed objects: they go once the group is durable.
-    pub(crate) destroyed: Vec<Name>,
+    pub(crate) destroyed: Vec<DataFileId>,
 }
 
 impl GroupPart {
@@ -131,8 +131,8 @@ pub(crate) struct Group {
     pub(crate) parts: Vec<Arc<GroupPart>>,
     /// The last transaction in it.
     pub(crate) last: Sequence,
-    /// Objects created in this or an earlier group have incarnations below this.
-    pub(crate) incarnations: Incarnation,
+    /// Objects created in this or an earlier group have generations below this.
+    pub(crate) generations: DataGeneration,
 }
 
 /// See the module's documentation.
@@ -140,14 +140,14 @@ pub(crate) struct Overlay {
     shards: Vec<Mutex<Shard>>,
     hasher: FoldState,
     applied: AtomicU64,
-    incarnations: AtomicU64,
+    generations: AtomicU64,
     retirements: AtomicU64,
     active_bytes: AtomicUsize,
 }
 
 impl Overlay {
-    /// Nothing applied since `sequence`; incarnations count up from `incarnations`.
-    pub(crate) fn new(sequence: Sequence, incarnations: Incarnation, clean_bytes: usize) -> Self {
+    /// Nothing applied since `sequence`; generations count up from `generations`.
+    pub(crate) fn new(sequence: Sequence, generations: DataGeneration, clean_bytes: usize) -> Self {
         let hasher = FoldState::random();
         let limit = clean_bytes / OVERLAY_SHARDS / 2;
         let shard = || Shard {
@@ -160,7 +160,7 @@ impl Overlay {
             shards: (0..OVERLAY_SHARDS).map(|_| Mutex::new(shard())).collect(),
             hasher,
             applied: AtomicU64::new(sequence.0),
-            incarnations: AtomicU64::new(incarnations),
+            generations: AtomicU64::new(generations),
             retirements: AtomicU64::new(0),
             active_bytes: AtomicUsize::new(0),
         }
@@ -238,11 +238,7 @@ impl Overlay {
         });
         let parts = parts.collect();
         self.active_bytes.store(0, Ordering::Relaxed);
-        Group {
-            parts,
-            last: self.applied(),
-            incarnations: self.incarnations.load(Ordering::Relaxed),
-        }
+        Group { parts, last: self.applied(), generations: self.generations.load(Ordering::Relaxed) }
     }
 
     /// Ends a committing group that is durable: what it held is clean now.

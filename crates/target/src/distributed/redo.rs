@@ -235,7 +235,7 @@ impl Target {
         let answer =
             record.answer.as_ref().filter(|_| record.id.coordinator == self.mdt_index())?;
         let export = self.export_of(&answer.client)?;
-        Some((export, (answer.record.tag, false), answer.record.clone()))
+        Some((export, Slot::of_tag(answer.record.tag), answer.record.clone()))
     }
 }
 

@@ -16,7 +16,7 @@ use sheen_ldlm::{LockKind, Policy};
 use sheen_types::{InodeBits, LockMode, Uuid};
 use sheen_wire::ptlrpc::MsgFlags;
 
-use super::RecoveryEnded;
+use super::EndDecided;
 use super::expired::Expired;
 use crate::EACH_LINE;
 use crate::export::{Export, ExportState};
@@ -63,7 +63,7 @@ impl Target {
     }
 
     /// Ends recovery, by a task of its own, if the window has decided so.
-    pub(crate) fn end_recovery_if(&self, ended: RecoveryEnded) {
+    pub(crate) fn end_recovery_if(&self, ended: EndDecided) {
         if ended.0 {
             let target = self.arc();
             let task = Box::pin(async move { target.end_recovery().await });

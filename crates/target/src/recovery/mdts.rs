@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use sheen_types::{Instant, MdtIndex};
 
-use super::{Recovery, RecoveryEnded, RecoveryStatus};
+use super::{EndDecided, Recovery, RecoveryStatus};
 
 /// How far this MDT has come with the other MDTs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Recovery {
     /// If the window is open, and no client can have replayed a lock yet: what clients keep is revoked after it.
     pub(crate) fn becomes_lossy(&self) -> bool {
         let mut window = self.window.lock();
-        let may = window.is_running() && !window.replays_locks() && !window.ending;
+        let may = window.is_running() && !window.replays_locks() && !window.end_is_decided;
         window.is_lossy |= may;
         may
     }
@@ -77,12 +77,12 @@ impl Recovery {
     }
 
     /// All is done that other MDTs were needed for: clients replay.
-    pub(crate) fn end_wait_for_mdts(&self, now: Instant) -> RecoveryEnded {
+    pub(crate) fn end_wait_for_mdts(&self, now: Instant) -> EndDecided {
         let mut window = self.window.lock();
         window.awaits_mdts = false;
         window.awaited_mdts.clear();
         if window.started.is_some() {
-            window.counted_from = Some(now);
+            window.mdts_done_at = Some(now);
             window.deadline = Some(now + self.timeouts().recovery_soft);
         }
         window.advance()

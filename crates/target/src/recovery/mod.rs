@@ -122,7 +122,7 @@ fn has_replays(state: ExportState) -> bool {
 /// Whether the window has decided by this call that recovery ends: for [`Target::end_recovery_if`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
-pub(crate) struct RecoveryEnded(pub(crate) bool);
+pub(crate) struct EndDecided(pub(crate) bool);
 
 pub(crate) struct Recovery {
     /// Whether there is anything to wait for: looked at by every request.
@@ -196,9 +196,9 @@ impl Recovery {
 
     /// A known client is back. `first` is the first transaction it will replay, if it named it. `None` if it is
     /// too late: the end is decided, without a client whose eviction is under way.
-    pub(crate) fn client_connected(&self, first: Option<Transno>) -> Option<RecoveryEnded> {
+    pub(crate) fn client_connected(&self, first: Option<Transno>) -> Option<EndDecided> {
         let mut window = self.window.lock();
-        if window.ending || window.is_stopped || !window.is_running() {
+        if window.end_is_decided || window.is_stopped || !window.is_running() {
             return None;
         }
         window.connected += 1;
@@ -218,7 +218,7 @@ impl Recovery {
         export: ObdHandle,
         from: ExportState,
         to: ExportState,
-    ) -> RecoveryEnded {
+    ) -> EndDecided {
         let mut window = self.window.lock();
         if from == ExportState::Replaying {
             decrement(&mut window.replaying);
@@ -231,10 +231,10 @@ impl Recovery {
     }
 
     /// A client that was in `state` is gone.
-    pub(crate) fn client_lost(&self, export: ObdHandle, state: ExportState) -> RecoveryEnded {
+    pub(crate) fn client_lost(&self, export: ObdHandle, state: ExportState) -> EndDecided {
         let mut window = self.window.lock();
         if window.is_stopped || !window.is_running() {
-            return RecoveryEnded(false);
+            return EndDecided(false);
         }
         match state {
             ExportState::Awaited => {}
@@ -248,12 +248,12 @@ impl Recovery {
                 decrement(&mut window.replaying_locks);
             }
             ExportState::ReplayedAll => decrement(&mut window.connected),
-            ExportState::Full | ExportState::Gone => return RecoveryEnded(false),
+            ExportState::Full | ExportState::Gone => return EndDecided(false),
         }
-        window.lost += 1;
+        window.gone += 1;
         window.is_lossy |= has_replays(state);
         window.unqueue(export);
-        window.locks.retain(|(owner, _)| *owner != export);
+        window.lock_replays.retain(|(owner, _)| *owner != export);
         window.advance()
     }
 
@@ -270,10 +270,10 @@ impl Recovery {
     /// lose their turn.
     pub(crate) fn admit_request_replay(&self, export: ObdHandle, transno: Transno) -> Admission {
         let mut window = self.window.lock();
-        if window.queue.get(&transno).is_some_and(|(owner, _)| *owner != export) {
+        if window.request_replays.get(&transno).is_some_and(|(owner, _)| *owner != export) {
             return Admission::Duplicate;
         }
-        window.begin_replay(export);
+        window.count_replay(export);
         if window.is_stopped {
             return Admission::dropped();
         }
@@ -282,17 +282,17 @@ impl Recovery {
         }
         let (sender, receiver) = oneshot::channel();
         window.unqueue(export);
-        window.queue.insert(transno, (export, sender));
-        window.queued.insert(export, transno);
+        window.request_replays.insert(transno, (export, sender));
+        window.request_replay_of.insert(export, transno);
         // No stage can end by a request that waits.
-        let RecoveryEnded(_) = window.advance();
+        let EndDecided(_) = window.advance();
         Admission::Wait(receiver)
     }
 
     /// A client replays a lock, which is under way until [`Recovery::end_replay`].
     pub(crate) fn admit_lock_replay(&self, export: ObdHandle) -> Admission {
         let mut window = self.window.lock();
-        window.begin_replay(export);
+        window.count_replay(export);
         if window.is_stopped {
             return Admission::dropped();
         }
@@ -300,12 +300,13 @@ impl Recovery {
             return Admission::Now;
         }
         let (sender, receiver) = oneshot::channel();
-        window.locks.push((export, sender));
+        window.lock_replays.push((export, sender));
         Admission::Wait(receiver)
     }
 
-    /// A client has replayed everything and waits for the other clients.
-    pub(crate) fn admit_last_ping(&self) -> Admission {
+    /// A client has replayed everything and waits for the other clients: its final ping (Lustre's word), which is answered
+    /// when recovery is over.
+    pub(crate) fn admit_final_ping(&self) -> Admission {
         let mut window = self.window.lock();
         if window.is_stopped {
             return Admission::dropped();
@@ -314,7 +315,7 @@ impl Recovery {
             return Admission::Now;
         }
         let (sender, receiver) = oneshot::channel();
-        window.done.push(sender);
+        window.final_pings.push(sender);
         Admission::Wait(receiver)
     }
 
@@ -326,11 +327,11 @@ impl Recovery {
         export: ObdHandle,
         admitted: Option<Admitted>,
         transno: Option<Transno>,
-    ) -> RecoveryEnded {
+    ) -> EndDecided {
         let mut window = self.window.lock();
-        window.end_replay(export);
+        window.uncount_replay(export);
         if let (Some(Admitted::InOrder), Some(transno)) = (admitted, transno) {
-            window.busy = false;
+            window.is_executing_replay = false;
             window.replayed += 1;
             window.next = window.next.max(after(transno));
         }
@@ -372,8 +373,8 @@ impl Recovery {
         } else {
             Expired::Locks(with_replays())
         };
-        window.expired = true;
-        window.giving_up += 1;
+        window.absent_are_given_up = true;
+        window.evictions_under_way += 1;
         let next = deadline.max(now) + timeouts.base;
         window.deadline = Some(if hard > now { next.min(hard) } else { next });
         Some(expired)
@@ -383,16 +384,16 @@ impl Recovery {
     pub(crate) fn abort(&self, now: Instant) -> bool {
         self.give_up_mdts();
         let mut window = self.window.lock();
-        window.expired = true;
+        window.absent_are_given_up = true;
         window.started = window.started.or(Some((now, Timestamp::default())));
-        window.giving_up += usize::from(window.is_running());
+        window.evictions_under_way += usize::from(window.is_running());
         window.is_running()
     }
 
     /// After [`Recovery::expire`] or [`Recovery::abort`], and the evictions that it led to.
-    pub(crate) fn resume(&self) -> RecoveryEnded {
+    pub(crate) fn resume(&self) -> EndDecided {
         let mut window = self.window.lock();
-        decrement(&mut window.giving_up);
+        decrement(&mut window.evictions_under_way);
         window.advance()
     }
 
@@ -402,14 +403,14 @@ impl Recovery {
         self.give_up_mdts();
         let mut window = self.window.lock();
         window.is_stopped = true;
-        window.queued.clear();
-        let queue = std::mem::take(&mut window.queue);
-        let locks = std::mem::take(&mut window.locks);
-        let pings = std::mem::take(&mut window.done);
+        window.request_replay_of.clear();
+        let requests = std::mem::take(&mut window.request_replays);
+        let locks = std::mem::take(&mut window.lock_replays);
+        let pings = std::mem::take(&mut window.final_pings);
         let behind_revocation = std::mem::take(&mut window.behind_revocation);
         // Those who wait are woken without the window's lock.
         drop(window);
-        drop((queue, locks, pings, behind_revocation));
+        drop((requests, locks, pings, behind_revocation));
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
@@ -459,7 +460,7 @@ impl Recovery {
         self.revoking.store(window.is_lossy, Ordering::Release);
         self.running.store(false, Ordering::Release);
         window.ended = Some(now);
-        let waiting: Vec<_> = window.done.drain(..).collect();
+        let waiting: Vec<_> = window.final_pings.drain(..).collect();
         drop(window);
         for sender in waiting {
             // A client that has gone meanwhile is not waiting.
@@ -483,8 +484,8 @@ impl Recovery {
             connected: window.connected,
             replaying: window.replaying,
             replaying_locks: window.replaying_locks,
-            evicted: window.lost,
-            queued: window.queue.len(),
+            evicted: window.gone,
+            queued: window.request_replays.len(),
             replayed: window.replayed,
             next: window.next,
             mdts: window.awaited_mdts.iter().copied().collect(),

@@ -104,7 +104,7 @@ impl Target {
     ) -> Result<(Admission, Option<Replay>), Failure> {
         let (flags, export) = (context.body.flags, context.export.handle());
         if flags.contains(MsgFlags::LOCK_REPLAY_DONE) {
-            Ok((self.recovery.admit_last_ping(), None))
+            Ok((self.recovery.admit_final_ping(), None))
         } else if flags.contains(MsgFlags::REQ_REPLAY_DONE) && kind != Kind::OutUpdate {
             // Another MDT has no locks here; what it says while its import is in that state is no replay of one.
             Ok((self.recovery.admit_lock_replay(export), Some(Replay::Lock)))

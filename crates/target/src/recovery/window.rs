@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sheen_types::{HashMap, Instant, MdtIndex, ObdHandle, Timestamp, Transno};
 use tokio::sync::oneshot;
 
-use super::{Admitted, RecoveryEnded, RecoveryStatus};
+use super::{Admitted, EndDecided, RecoveryStatus};
 use crate::config::Timeouts;
 
 /// One recovery, from the start of the target to its end and beyond.
@@ -19,38 +19,38 @@ pub(super) struct Window {
     /// Those that are back.
     pub(super) connected: usize,
     /// Those that are waited for no more: they have disconnected, or were evicted.
-    pub(super) lost: usize,
+    pub(super) gone: usize,
     /// Of the connected ones those that may still replay requests.
     pub(super) replaying: usize,
     /// Of the connected ones those that may still replay requests or locks.
     pub(super) replaying_locks: usize,
-    /// Clients that did not come are not waited for any more.
-    pub(super) expired: bool,
-    /// The end was announced; the target acts upon it.
-    pub(super) ending: bool,
+    /// Clients that did not come are not waited for any more: their time is over, or an operator has ended it.
+    pub(super) absent_are_given_up: bool,
+    /// [`EndDecided`] was returned; the target acts upon it.
+    pub(super) end_is_decided: bool,
     /// Other MDTs are waited for: nothing is admitted before.
     pub(super) awaits_mdts: bool,
     /// Which.
     pub(super) awaited_mdts: BTreeSet<MdtIndex>,
-    /// When they were there, if that was after the first client connected: its time begins then.
-    pub(super) counted_from: Option<Instant>,
+    /// When they had answered, if that was after the first client connected: the time of clients begins then.
+    pub(super) mdts_done_at: Option<Instant>,
     /// How often clients are being given up, one after the other: it does not end in between, or it would count
     /// only the first of them.
-    pub(super) giving_up: usize,
+    pub(super) evictions_under_way: usize,
     /// The transaction whose turn it is: all before it are durable, replayed, or will not be replayed.
     pub(super) next: Transno,
     /// Whether a replayed request is being executed.
-    pub(super) busy: bool,
+    pub(super) is_executing_replay: bool,
     /// Replayed requests that wait for their turn, with their clients' exports.
-    pub(super) queue: BTreeMap<Transno, (ObdHandle, oneshot::Sender<Admitted>)>,
+    pub(super) request_replays: BTreeMap<Transno, (ObdHandle, oneshot::Sender<Admitted>)>,
     /// Which of them is each client's: it has one at a time.
-    pub(super) queued: HashMap<ObdHandle, Transno>,
+    pub(super) request_replay_of: HashMap<ObdHandle, Transno>,
     /// Lock replays, until all requests are replayed.
-    pub(super) locks: Vec<(ObdHandle, oneshot::Sender<Admitted>)>,
+    pub(super) lock_replays: Vec<(ObdHandle, oneshot::Sender<Admitted>)>,
     /// How many replays of each client wait or are executed (Lustre's `exp_replay_count`).
     pub(super) under_way: BTreeMap<ObdHandle, usize>,
-    /// The clients' last pings, until all is over.
-    pub(super) done: Vec<oneshot::Sender<Admitted>>,
+    /// The clients' final pings, until recovery is over.
+    pub(super) final_pings: Vec<oneshot::Sender<Admitted>>,
     /// A client was lost before it had replayed its requests.
     pub(super) is_lossy: bool,
     /// Requests that wait until what clients keep is revoked.
@@ -83,16 +83,16 @@ impl Window {
 
     /// Drops what waits of a client's.
     pub(super) fn unqueue(&mut self, export: ObdHandle) {
-        if let Some(transno) = self.queued.remove(&export) {
-            self.queue.remove(&transno);
+        if let Some(transno) = self.request_replay_of.remove(&export) {
+            self.request_replays.remove(&transno);
         }
     }
 
-    pub(super) fn begin_replay(&mut self, export: ObdHandle) {
+    pub(super) fn count_replay(&mut self, export: ObdHandle) {
         *self.under_way.entry(export).or_default() += 1;
     }
 
-    pub(super) fn end_replay(&mut self, export: ObdHandle) {
+    pub(super) fn uncount_replay(&mut self, export: ObdHandle) {
         if let Entry::Occupied(mut count) = self.under_way.entry(export) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
@@ -111,7 +111,7 @@ impl Window {
 
     /// Since when the time of clients runs.
     pub(super) fn counted_from(&self) -> Option<Instant> {
-        self.counted_from.or(self.started.map(|(started, _)| started))
+        self.mdts_done_at.or(self.started.map(|(started, _)| started))
     }
 
     /// Whether all that will come are there.
@@ -120,11 +120,14 @@ impl Window {
     }
 
     fn has_all_clients(&self) -> bool {
-        self.expired || self.connected + self.lost >= self.known
+        self.absent_are_given_up || self.connected + self.gone >= self.known
     }
 
     pub(super) fn replays_locks(&self) -> bool {
-        self.is_complete() && self.replaying == 0 && self.queue.is_empty() && !self.busy
+        self.is_complete()
+            && self.replaying == 0
+            && self.request_replays.is_empty()
+            && !self.is_executing_replay
     }
 
     /// Progress: a client that still replays gets at least the base timeout more, within the hard
@@ -137,34 +140,37 @@ impl Window {
     }
 
     /// Admits the requests whose turn has come.
-    pub(super) fn advance(&mut self) -> RecoveryEnded {
-        if self.is_stopped || !self.is_running() || !self.is_complete() || self.busy {
-            return RecoveryEnded(false);
+    pub(super) fn advance(&mut self) -> EndDecided {
+        if self.is_stopped || !self.is_running() || !self.is_complete() || self.is_executing_replay
+        {
+            return EndDecided(false);
         }
-        while let Some((first, _)) = self.queue.first_key_value() {
+        while let Some((first, _)) = self.request_replays.first_key_value() {
             // A gap is a transaction whose client did not come, or whose reply was never lost: if
             // each client that still replays waits with one request, no replay can fill it.
-            let gap_is_final = self.queue.len() >= self.replaying;
+            let gap_is_final = self.request_replays.len() >= self.replaying;
             if *first != self.next && !gap_is_final {
-                return RecoveryEnded(false);
+                return EndDecided(false);
             }
-            let (transno, (export, sender)) = self.queue.pop_first().expect("just looked at");
-            self.queued.remove(&export);
+            let (transno, (export, sender)) =
+                self.request_replays.pop_first().expect("just looked at");
+            self.request_replay_of.remove(&export);
             self.next = transno;
             if sender.send(Admitted::InOrder).is_ok() {
-                self.busy = true;
-                return RecoveryEnded(false);
+                self.is_executing_replay = true;
+                return EndDecided(false);
             }
         }
         if self.replaying > 0 {
-            return RecoveryEnded(false);
+            return EndDecided(false);
         }
-        for (_, sender) in self.locks.drain(..) {
+        for (_, sender) in self.lock_replays.drain(..) {
             // A client that has gone meanwhile is not waiting.
             let _ = sender.send(Admitted::Unordered);
         }
-        let ended = self.replaying_locks == 0 && !self.ending && self.giving_up == 0;
-        self.ending |= ended;
-        RecoveryEnded(ended)
+        let ended =
+            self.replaying_locks == 0 && !self.end_is_decided && self.evictions_under_way == 0;
+        self.end_is_decided |= ended;
+        EndDecided(ended)
     }
 }

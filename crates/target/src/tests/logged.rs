@@ -4,7 +4,7 @@ use sheen_store::StoreError;
 use sheen_types::{Instant, ObdHandle, Timestamp, Transno};
 
 use super::*;
-use crate::recovery::{Recovery, RecoveryEnded};
+use crate::recovery::{EndDecided, Recovery};
 use crate::testing::logged;
 
 #[test]
@@ -167,7 +167,7 @@ fn recovery_does_not_end_between_two_clients_that_it_gives_up() {
     let recovery = Recovery::new(3, Transno(0), Default::default(), timeouts);
     let start = Instant::default();
     recovery.start_clock(start, Timestamp::default());
-    assert_eq!(recovery.client_connected(None), Some(RecoveryEnded(false)));
+    assert_eq!(recovery.client_connected(None), Some(EndDecided(false)));
     assert!(
         !recovery.client_moved(ObdHandle(1), ExportState::Replaying, ExportState::ReplayedAll).0
     );

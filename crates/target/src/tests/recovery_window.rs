@@ -5,7 +5,7 @@ use sheen_wire::messages::OutUpdate;
 use sheen_wire::out::{ObjectUpdate, OutUpdateHeader, UpdateType, encode_updates};
 
 use super::*;
-use crate::recovery::RecoveryEnded;
+use crate::recovery::EndDecided;
 
 /// The end of recovery is decided without a client, whose eviction is still under way when it comes: let in, it would
 /// believe that its locks are still there.
@@ -22,7 +22,7 @@ fn a_client_that_comes_between_the_end_of_recovery_and_its_eviction_begins_anew(
         let (one, two) = (one.follow(&node), two.follow(&node));
         one.connect().await.unwrap();
         assert!(node.target.recovery.abort(node.target.now()));
-        let RecoveryEnded(has_ended) = node.target.recovery.resume();
+        let EndDecided(has_ended) = node.target.recovery.resume();
         assert!(!has_ended, "one client still replays");
         assert_eq!(finish_recovery(&one).await.head.status, 0);
         assert_eq!(two.connect().await.unwrap_err(), Errno::ENODEV);

@@ -4,7 +4,7 @@ use sheen_types::{Instant, ObdHandle, Timestamp};
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::*;
-use crate::recovery::{Admission, Admitted, Recovery, RecoveryEnded};
+use crate::recovery::{Admission, Admitted, EndDecided, Recovery};
 use crate::{RecoveryLosses, Target};
 
 /// Cleans up after recovery, with a transaction of its own, as an MDT does.
@@ -168,10 +168,10 @@ fn a_stop_does_not_answer_a_client_that_waits_for_the_end_of_recovery() {
         let (node, _) = start_cleaning(&world, &store).await;
         let early = one.follow(&node);
         early.connect().await.unwrap();
-        let last_ping = async move {
+        let final_ping = async move {
             assert!(finish_unanswered(&early).await.is_none(), "recovery is not over");
         };
-        world.world().tasks.spawn("ping", Box::pin(last_ping));
+        world.world().tasks.spawn("ping", Box::pin(final_ping));
         world.sleep(Duration::from_secs(1)).await;
         let store = stop(&world, &node, &store).await;
 
@@ -264,14 +264,14 @@ fn window() -> (Recovery, [oneshot::Receiver<Admitted>; 3]) {
     _ = recovery.start_clock(Instant(1), Timestamp::default());
     for _ in 0..2 {
         let ended = recovery.client_connected(None);
-        assert_eq!(ended, Some(RecoveryEnded(false)));
+        assert_eq!(ended, Some(EndDecided(false)));
     }
     let done = recovery.client_moved(THIRD, ExportState::Replaying, ExportState::ReplayedAll);
-    assert_eq!(done, RecoveryEnded(false));
+    assert_eq!(done, EndDecided(false));
     let waiting = [
         recovery.admit_request_replay(SECOND, Transno(3)),
         recovery.admit_lock_replay(THIRD),
-        recovery.admit_last_ping(),
+        recovery.admit_final_ping(),
     ];
     let waiting = waiting.map(|admission| match admission {
         Admission::Wait(receiver) => receiver,
@@ -308,7 +308,7 @@ fn a_window_admits_nothing_after_a_stop() {
         is_dropped(recovery.admit_request_replay(SECOND, Transno(2))),
         is_dropped(recovery.admit_request_replay(SECOND, Transno(3))),
         is_dropped(recovery.admit_lock_replay(THIRD)),
-        is_dropped(recovery.admit_last_ping()),
+        is_dropped(recovery.admit_final_ping()),
     ];
     assert_eq!(dropped, [true; 4]);
 }
@@ -329,7 +329,7 @@ fn a_window_decides_nothing_after_a_stop() {
         recovery.client_lost(THIRD, ExportState::ReplayedAll),
         recovery.resume(),
     ];
-    assert_eq!(ended, [RecoveryEnded(false); 6]);
+    assert_eq!(ended, [EndDecided(false); 6]);
     let view = recovery.view(now);
     assert_eq!((view.status, view.evicted), (RecoveryStatus::Recovering, 0));
 }

@@ -16,9 +16,9 @@ use sheen_workloads::{Context, Outcome, Size, bytes, ensure, process, storm};
 
 use crate::kills::LIMIT;
 
-/// Longer than a server of `sheen up` waits for a lock that it called back (20 s), once for the OST and
+/// Longer than a server of `sheen up` waits for a lock that it revoked (20 s), once for the OST and
 /// once for the MDT, on a busy machine.
-const CALLED_BACK: Duration = Duration::from_secs(120);
+const REVOKED_WITHIN: Duration = Duration::from_secs(120);
 
 /// Longer than it waits for a sign of life: 75 s, looked at every 12.5 s.
 const SILENT: Duration = Duration::from_secs(120);
@@ -55,7 +55,7 @@ fn other_mount_goes_on(other: &Path, synced: &[u8]) -> Outcome {
     fs::write(other.join("synced"), b"written since").context("write")?;
     let waited = start.elapsed();
     println!("deaths: the other mount waited {} ms", waited.as_millis());
-    ensure(waited < CALLED_BACK, || format!("the other mount waited {} s", waited.as_secs()))
+    ensure(waited < REVOKED_WITHIN, || format!("the other mount waited {} s", waited.as_secs()))
 }
 
 fn lock_is_free(path: &Path) -> bool {
@@ -74,7 +74,7 @@ fn a_mount_that_stood_still_is_evicted_and_goes_on_afterwards() {
         process::go_on(mount)?;
         went_on?;
         let sees = || fs::read(top.join("synced")).is_ok_and(|read| read == b"written since");
-        process::wait_until("the stopped mount sees what was written", CALLED_BACK, sees)?;
+        process::wait_until("the stopped mount sees what was written", REVOKED_WITHIN, sees)?;
         // As a child does that runs another program: no program looks at what its close returns.
         drop(holder.dirty.try_clone().context("dup")?);
         // Dirty bytes were lost, which this says, or had been written before it stood still.

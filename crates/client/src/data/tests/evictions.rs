@@ -26,7 +26,7 @@ fn evict(fixture: &Fixture) {
 }
 
 fn refuse_in_replay(fixture: &Fixture) {
-    for replay in fixture.locks[0].replays(1) {
+    for replay in fixture.locks[0].locks_to_replay(1) {
         (replay.done)(Err(RpcError::Errno(Errno::ESTALE)));
     }
 }

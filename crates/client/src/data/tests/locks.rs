@@ -294,14 +294,14 @@ fn a_lock_that_a_restarted_ost_refuses_is_not_used_any_more() {
     assert_eq!(append(&file), Ok(100));
     fixture.sync(&file).expect("durable");
     let fail = |answer: fn() -> RpcError| {
-        for replay in fixture.locks[0].replays(1) {
+        for replay in fixture.locks[0].locks_to_replay(1) {
             (replay.done)(Err(answer()));
         }
         fixture.world.settle();
     };
     // The import replays it again.
     fail(|| RpcError::Disconnected);
-    assert_eq!(fixture.locks[0].replays(1).len(), 1);
+    assert_eq!(fixture.locks[0].locks_to_replay(1).len(), 1);
     // We were evicted before, and another client has appended since.
     fixture.ost().set_bytes(resource(0), vec![2; 300]);
     fixture.ost().take_asked();
@@ -330,7 +330,7 @@ fn unused_locks_are_dropped_before_locks_are_replayed_to_a_restarted_ost() {
             locks.set_forgoes_unused(drops);
             let dropped = Arc::clone(locks);
             fixture.world.run(async move { dropped.forgo_unused().await });
-            replays += locks.replays(1).len();
+            replays += locks.locks_to_replay(1).len();
         }
         assert_eq!(replays, expected, "drops: {drops}");
         let invalidated = fixture.events.invalidated.lock().clone();
@@ -348,7 +348,7 @@ fn a_lock_whose_pages_the_kernel_does_not_release_is_replayed() {
     *fixture.events.held.lock() = Some(Extent::ALL);
     let locks = Arc::clone(&fixture.locks[0]);
     fixture.world.run(async move { locks.forgo_unused().await });
-    assert_eq!(fixture.locks[0].replays(1).len(), 1);
+    assert_eq!(fixture.locks[0].locks_to_replay(1).len(), 1);
 }
 
 #[test]

@@ -234,7 +234,7 @@ fn locks(cluster: &Cluster) -> Outcome {
         let called =
             ["ldlm_cancel", "ldlm_convert"].map(|line| count(cluster, "mdc.*.stats", line));
         let called: u64 = called.into_iter().sum::<Outcome<_>>()?;
-        ensure((called > 0) == (on == 0), || format!("early: {on}, called back: {called}"))?;
+        ensure((called > 0) == (on == 0), || format!("early: {on}, revoked: {called}"))?;
     }
     set(cluster, &format!("{space}.early_lock_cancel=1"))?;
     set(cluster, &format!("{space}.lru_size=4"))?;
