@@ -48,7 +48,7 @@ pub struct Redone {
 }
 
 /// Redoes what each of these MDTs, none of which runs, lacks of changes that any of them has a record of. Again, it finds
-/// nothing more to do. From and in a store that is not that of the MDT which the others know by its number nothing is redone.
+/// nothing more to do. From and in a store that is not that of the MDT which the other MDTs know by its number nothing is redone.
 ///
 /// # Errors
 /// Those of the stores; then some parts may be redone.

@@ -1,4 +1,4 @@
-//! Stores that are not those of the MDTs which the others know by their numbers: of another file system, or formatted anew.
+//! Stores that are not those of the MDTs which the other MDTs know by their numbers: of another file system, or formatted anew.
 //!
 //! Each MDT has an identity of its own and records those of all that it has met (decision 0016). MDTs that run refuse one of
 //! another identity; at rest it counts as missing, and so nothing is redone in it, checked in it or repaired by it.
@@ -47,7 +47,7 @@ impl IdentityMismatch {
     }
 }
 
-/// Those of `all` that others do not know by their numbers. Where two do not know each other, it is the one that fewer know,
+/// Those of `all` that other MDTs do not know by their numbers. Where two do not know each other, it is the one that fewer know,
 /// and of as many the one with the higher number: what is left agrees.
 ///
 /// # Errors
@@ -64,15 +64,15 @@ pub(crate) fn mismatches(
     }
     let mut found = Vec::new();
     while let Some(mdt) = most_mismatched(&mismatches) {
-        let (of_it, others): (Vec<_>, Vec<_>) =
+        let (of_it, of_further): (Vec<_>, Vec<_>) =
             mismatches.into_iter().partition(|it| it.mdt == mdt);
         found.extend(of_it.into_iter().next());
-        mismatches = others.into_iter().filter(|it| it.known_by != mdt).collect();
+        mismatches = of_further.into_iter().filter(|it| it.known_by != mdt).collect();
     }
     Ok(found)
 }
 
-/// The others.
+/// Those of `all` that match.
 pub(crate) fn matching<'a>(
     all: &[MdtAtRest<'a>],
     mismatches: &[IdentityMismatch],

@@ -10,7 +10,7 @@
 //! It only adds and corrects what contradicts what: where an older version of a name came back with
 //! the salvage, the name stays. Memory: a record per name. The target must not run.
 //!
-//! Of several MDTs all must be there, and each must be the one that the others know by its identity: each name is put where its directory lies, each count and link EA where its inode does,
+//! Of several MDTs all must be there, and each must be the one that the other MDTs know by its identity: each name is put where its directory lies, each count and link EA where its inode does,
 //! and `lost+found` is MDT0000's, with names for inodes of other MDTs, too. That is several transactions; a repair that ended
 //! in between is made whole by the next one. Where their tables of sequences contradict each other nothing is done. An inode
 //! that lies where its FID does not belong stays as it is, and so do the names that lead to it.
