@@ -89,6 +89,7 @@ impl ClientNamespace {
     /// The target has evicted us.
     pub fn on_evicted(self: &Arc<Self>) {
         let mut actions = Vec::new();
+        self.uncertain_flocks.lock().of.clear();
         self.engine.evict(&mut actions);
         self.perform(actions);
     }

@@ -27,7 +27,7 @@ use sheen_ldlm::client::{Action, Config, FlockUser, MatchRequest};
 use sheen_ldlm::{LockDesc, LockFlags, Policy};
 use sheen_rpc::{Call, Channel};
 use sheen_types::futures;
-use sheen_types::{Errno, HashMap, HashSet, InodeBits, LockHandle, LockMode, ResourceName, limits};
+use sheen_types::{Errno, HashMap, InodeBits, LockHandle, LockMode, ResourceName, limits};
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::messages::{LdlmCancel, LdlmConvert, LdlmEnqueue};
 use tokio::sync::oneshot;
@@ -120,15 +120,23 @@ pub struct ClientNamespace {
     engine: Namespace,
     cache: Arc<dyn CoveredCache>,
     waiting: Mutex<HashMap<LockHandle, Waiter>>,
-    /// Owners of flocks whose callers have gone before the answer: the target may have granted what is not known here, and
-    /// has then merged it with what the owner has.
-    uncertain_flocks: Mutex<HashSet<(ResourceName, u64)>>,
+    uncertain_flocks: Mutex<UncertainFlocks>,
     /// Handles of locks that are dropped here and whose cancels are not sent yet.
     cancels: TaskQueue<LockHandle>,
     shrink_batch: AtomicUsize,
     flocks_granted: AtomicUsize,
     cancels_early: AtomicBool,
     forgoes_unused: AtomicBool,
+}
+
+/// Owners of flocks whose callers have gone before the answer: the target may have granted what is not known here, and has then
+/// merged it with what the owner has.
+#[derive(Default)]
+struct UncertainFlocks {
+    /// The number of the last.
+    last: u64,
+    /// The last of each owner on a resource.
+    of: HashMap<(ResourceName, u64), u64>,
 }
 
 /// A caller that waits for a lock; stays until its [`PendingLock`] is done.
@@ -261,18 +269,28 @@ impl ClientNamespace {
 
     /// The target may have granted a flock of this owner that is not known here.
     pub(super) fn note_uncertain_flock(&self, resource: ResourceName, owner: u64) {
-        self.uncertain_flocks.lock().insert((resource, owner));
+        let mut uncertain = self.uncertain_flocks.lock();
+        uncertain.last += 1;
+        let number = uncertain.last;
+        uncertain.of.insert((resource, owner), number);
     }
 
     /// Whether the owner has flocks on the resource, or may have.
     pub(crate) fn may_have_flocks(&self, resource: ResourceName, owner: u64) -> bool {
-        self.engine.has_flocks(resource, owner)
-            || self.uncertain_flocks.lock().contains(&(resource, owner))
+        self.engine.has_flocks(resource, owner) || self.uncertain_flock(resource, owner).is_some()
     }
 
-    /// All that the owner has on the resource is unlocked.
-    pub(crate) fn note_unlocked(&self, resource: ResourceName, owner: u64) {
-        self.uncertain_flocks.lock().remove(&(resource, owner));
+    /// The number of the last flock of the owner that the target may have granted unknown to this client.
+    pub(crate) fn uncertain_flock(&self, resource: ResourceName, owner: u64) -> Option<u64> {
+        self.uncertain_flocks.lock().of.get(&(resource, owner)).copied()
+    }
+
+    /// All that the owner had on the resource is unlocked, and that flock was the last then that the target may have granted.
+    pub(crate) fn note_unlocked(&self, resource: ResourceName, owner: u64, last: Option<u64>) {
+        let mut uncertain = self.uncertain_flocks.lock();
+        if last.is_some() && uncertain.of.get(&(resource, owner)).copied() == last {
+            uncertain.of.remove(&(resource, owner));
+        }
     }
 
     /// As [`ClientNamespace::enqueue`], cancelling our own unused conflicting locks with the same request:

@@ -82,9 +82,11 @@ impl Meta {
         };
         let user = FlockUser { uid: lock.uid, most };
         let asked = ask(inode.fid, owner, &lock, flags);
+        // One that is asked for while this is under way is another one.
+        let last = mdt.locks.uncertain_flock(asked.resource, owner.0);
         mdt.locks.enqueue_flock(asked, user).await?;
         if unlock && lock.start == 0 && lock.end >= FileLock::END_MAX {
-            mdt.locks.note_unlocked(asked.resource, owner.0);
+            mdt.locks.note_unlocked(asked.resource, owner.0, last);
         }
         self.cache.file_locks.note(mdt.locks.engine(), inode.fid, owner, &lock);
         Ok(())

@@ -79,7 +79,7 @@ impl Mdt {
             if !is_there {
                 return;
             }
-            // Exclusions there may wait for records to go. One that goes away meanwhile does not hold up those that are there.
+            // Exclusions there may wait for records to go. One that goes away meanwhile ends this round, not the rounds.
             let updates = std::slice::from_ref(&update);
             let asked = self.ask(*mdt, updates, RESULT_BYTES, Order::Awaited);
             match within(&*target.world().clock, ANSWERS_WITHIN, asked).await {

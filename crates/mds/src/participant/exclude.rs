@@ -61,6 +61,7 @@ impl Mdt {
     ) -> Result<Excluded, Errno> {
         may_be_excluded(wanted)?;
         self.has_space_for_parts()?;
+        let _waiting = self.exclusion.remote.wait_with(coordinator, wanted.number);
         while target.incomplete_changes() >= INCOMPLETE_MAX {
             // Its partners are slow, or away: their disks decide.
             let clock = &target.world().clock;
@@ -100,7 +101,6 @@ impl Mdt {
     /// Enters the exclusion, under the shards of what it is about.
     async fn enter(&self, coordinator: Incarnation, wanted: &Exclude) -> Result<(), Errno> {
         let renames = wanted.flags.contains(ExcludeFlags::RENAMES);
-        let _waiting = self.exclusion.remote.wait_with(coordinator, wanted.number);
         while !self.exclusion.remote.has(coordinator, wanted.number) {
             let children = self.named(wanted)?;
             let entry = self.entry_of(coordinator, wanted, &children);
