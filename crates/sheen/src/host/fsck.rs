@@ -290,7 +290,7 @@ impl Places<'_> {
         let checked = sheen_mgs::check(&store, &held.indexes, &self.registered).map_err(broken)?;
         let problem = |fault: String| Problem {
             target: MGS.to_owned(),
-            text: format!("{}: {fault}; restore the MGT from a backup", shown_path(&directory)),
+            text: format!("{}: {fault}; restore the MGT from a backup", shown_path(directory)),
             kind: ProblemKind::Contradiction,
         };
         found.extend(checked.faults.into_iter().map(problem));
@@ -319,7 +319,7 @@ impl Places<'_> {
             target: name.to_owned(),
             text: format!(
                 "{}: missing or damaged: cannot verify that all that was acknowledged as durable is there; {when}",
-                shown_path(&directory.join("committed"))
+                shown_path(directory.join("committed"))
             ),
             kind: ProblemKind::Contradiction,
         }))

@@ -47,7 +47,7 @@ pub(crate) fn salvage(options: &Salvage) -> Result<(), Fault> {
     let (new, old) = (beside(&directory, "salvaged"), beside(&directory, "damaged"));
     for path in [&new, &old] {
         if path.exists() {
-            let text = format!("{} is left from an earlier salvage: remove it", shown_path(&path));
+            let text = format!("{} is left from an earlier salvage: remove it", shown_path(path));
             return Err(Fault::new(Errno::EEXIST, text));
         }
     }
@@ -142,8 +142,8 @@ fn exchange(new: &Path, directory: &Path) -> Result<(), Fault> {
             let error = std::io::Error::from(errno);
             let text = format!(
                 "cannot exchange {} and {}: {error}",
-                shown_path(&new),
-                shown_path(&directory)
+                shown_path(new),
+                shown_path(directory)
             );
             Err(Fault::new(errno_of(&error), text))
         }
@@ -153,14 +153,14 @@ fn exchange(new: &Path, directory: &Path) -> Result<(), Fault> {
 fn sync(directory: &Path) -> Result<(), Fault> {
     let synced = std::fs::File::open(directory).and_then(|opened| opened.sync_all());
     synced.map_err(|error| {
-        let text = format!("cannot make {} durable: {error}", shown_path(&directory));
+        let text = format!("cannot make {} durable: {error}", shown_path(directory));
         Fault::new(errno_of(&error), text)
     })
 }
 
 fn rename(from: &Path, to: &Path) -> Result<(), Fault> {
     let failed = |error: std::io::Error| {
-        Fault::new(errno_of(&error), format!("cannot rename {}: {error}", shown_path(&from)))
+        Fault::new(errno_of(&error), format!("cannot rename {}: {error}", shown_path(from)))
     };
     std::fs::rename(from, to).map_err(failed)
 }
