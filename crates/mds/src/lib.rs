@@ -180,7 +180,7 @@ pub struct Mdt {
 
 impl Mdt {
     /// Serves the namespace in `store`; an empty store of MDT0000 gets a root directory. Another MDT takes no clients
-    /// before MDT0000 has given it a range of FIDs ([`Mdt::opened`]).
+    /// before MDT0000 has given it a range of FIDs ([`Mdt::until_open`]).
     ///
     /// # Errors
     /// Those of the store, and one for the store of an MDT of another number.
