@@ -25,8 +25,11 @@ const ROOT: Fid = Fid::ROOT;
 
 pub(super) type Stores = Vec<Arc<StoreMem>>;
 
-/// With all that is in the stores, of which those in `missing` are not looked at.
-pub(super) fn check_without(stores: &[Arc<StoreMem>], missing: &[usize]) -> Report {
+/// With all that is in the stores, as `fsck` knows it.
+pub(super) fn with_all_at_rest<T>(
+    stores: &[Arc<StoreMem>],
+    look: impl FnOnce(&[MdtAtRest<'_>]) -> T,
+) -> T {
     let objects: Vec<Vec<Fid>> = stores.iter().map(|store| store.fids()).collect();
     // Keys may be where no object is.
     let mut all = objects.concat();
@@ -43,9 +46,16 @@ pub(super) fn check_without(stores: &[Arc<StoreMem>], missing: &[usize]) -> Repo
         objects: &objects[at],
         indexes: &indexes[at],
     };
-    let looked: Vec<_> =
-        (0..stores.len()).filter(|at| !missing.contains(at)).map(at_rest).collect();
-    check_all(&looked).expect("they can be read")
+    look(&(0..stores.len()).map(at_rest).collect::<Vec<_>>())
+}
+
+/// With all that is in the stores, of which those in `missing` are not looked at.
+pub(super) fn check_without(stores: &[Arc<StoreMem>], missing: &[usize]) -> Report {
+    with_all_at_rest(stores, |all| {
+        let here = |it: &&MdtAtRest<'_>| !missing.contains(&usize::from(it.mdt.0));
+        let looked: Vec<_> = all.iter().filter(here).copied().collect();
+        check_all(&looked).expect("they can be read")
+    })
 }
 
 pub(super) fn faults(stores: &[Arc<StoreMem>]) -> Vec<Fault> {

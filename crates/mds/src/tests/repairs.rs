@@ -11,7 +11,8 @@ use sheen_types::{Fid, MdtIndex, Timestamp, fid_seq};
 use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
 
 use super::checks::{
-    Made, apply, check_without, crashed, cut, faults, put_range, redo, with_two_mdts,
+    Made, apply, check_without, crashed, cut, faults, put_range, redo, with_all_at_rest,
+    with_two_mdts,
 };
 use super::harness::run;
 use super::mismatches::obstacle;
@@ -24,23 +25,7 @@ const LOST_AND_FOUND: Fid = Fid { seq: fid_seq::DOT_LUSTRE, oid: 3, ver: 0 };
 
 /// All of them, with what is in the stores, as `fsck` knows it.
 pub(super) fn repair_once(stores: &[Arc<StoreMem>]) -> Vec<Rebuilt> {
-    let objects: Vec<Vec<Fid>> = stores.iter().map(|store| store.fids()).collect();
-    let mut all = objects.concat();
-    all.sort_unstable();
-    all.dedup();
-    let indexes = stores.iter().map(|store| {
-        let has_keys = |fid: &&Fid| !store.scan(**fid, &[], 1).expect("a scan").is_empty();
-        all.iter().filter(has_keys).copied().collect()
-    });
-    let indexes: Vec<Vec<Fid>> = indexes.collect();
-    let at_rest = |at: usize| MdtAtRest {
-        mdt: MdtIndex(at as u16),
-        store: &*stores[at],
-        objects: &objects[at],
-        indexes: &indexes[at],
-    };
-    let all: Vec<_> = (0..stores.len()).map(at_rest).collect();
-    rebuild_all(&all, Timestamp::default()).expect("repaired")
+    with_all_at_rest(stores, |all| rebuild_all(all, Timestamp::default()).expect("repaired"))
 }
 
 /// Repairs, and finds nothing any more, whatever is lost of what the stores were not asked to commit.
