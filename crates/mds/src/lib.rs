@@ -278,6 +278,7 @@ impl Mdt {
                 | ConnectFlags2::BATCH_RPC
                 | ConnectFlags2::ATOMIC_OPEN_LOCK
                 | ConnectFlags2::OWN_NAMES
+                | ConnectFlags2::OWN_ATTRIBUTES
                 | ConnectFlags2::MDT_IDENTITY,
             brw_size: 1 << 20,
             ibits_known: 0x7f,

@@ -6,10 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use sheen_io::BoxFuture;
 use sheen_rpc::Channel;
+use sheen_types::access::{Capability, Subject};
 use sheen_types::futures;
 use sheen_types::limits::NAME_BYTES_MAX;
 use sheen_types::{Errno, Extent, Fid};
-use sheen_wire::md::{LayoutIntentOp, ObdStatfs};
+use sheen_wire::md::{FileFlags, LayoutIntentOp, ObdStatfs};
 
 use super::permission::owns;
 use super::{
@@ -30,6 +31,12 @@ const STATFS_BLOCK: u32 = 4096;
 
 /// Of regular files it says nothing.
 const STICKY: u32 = 0o1000;
+
+/// Set-user-id and set-group-id.
+const SET_ID: u32 = 0o6000;
+
+/// Flags of inodes that refuse changes.
+const FROZEN: FileFlags = FileFlags(FileFlags::IMMUTABLE.0 | FileFlags::APPEND.0);
 
 impl FileSystem {
     /// Attributes. Size, blocks and times are current: from the MDT, merged with those of the file's objects
@@ -102,7 +109,9 @@ impl FileSystem {
             (changes.mode, changes.kill_set_id) = (None, true);
         }
         let changed = async {
-            if !self.0.changes_nothing(who, &inode, &changes).await? {
+            if !self.0.is_so_already(who, &inode, &changes)
+                && !self.0.changes_nothing(who, &inode, &changes).await?
+            {
                 let change = self.0.change(who, &inode, &changes, right);
                 match changes.mode.is_some() || changes.uid.is_some() || changes.gid.is_some() {
                     true => self.0.changing_rights(&inode, true, change).await?,
@@ -233,6 +242,33 @@ impl Mounted {
         }
         self.refresh(who, inode).await?;
         Ok(inode.state().last_attributes().is_some_and(|known| !owns(known.uid, who)))
+    }
+
+    /// Whether this is a `chmod` or `chown` to what the inode has already, and was changed last in this second: the protocol
+    /// carries whole seconds, so that the change time would stay as well. (`tar` as root, `cp -a` and `install` do so for
+    /// each file that they make.) No RPC: what is known is under a lock.
+    fn is_so_already(&self, who: &Credentials, inode: &Inode, changes: &SetAttributes) -> bool {
+        let SetAttributes { mode, uid, gid, .. } = *changes;
+        let of_rights = SetAttributes { mode, uid, gid, ..SetAttributes::default() };
+        if of_rights == SetAttributes::default() || of_rights != *changes {
+            return false;
+        }
+        let who = self.judged(who);
+        let state = inode.state();
+        let Some(known) = state.last_attributes().filter(|_| state.attributes_covered()) else {
+            return false;
+        };
+        let is_owner = who.uid == known.uid
+            || who.uid == 0 && who.can(Capability::FileOwner) && who.can(Capability::Chown);
+        let is_same = mode.is_none_or(|mode| mode & 0o7777 == known.mode & 0o7777)
+            && uid.is_none_or(|uid| uid == known.uid)
+            && gid.is_none_or(|gid| gid == known.gid);
+        // Such a change may take set-id bits off, and frozen files refuse it.
+        let is_plain = known.mode & SET_ID == 0 && known.flags & FROZEN.0 == 0;
+        is_owner
+            && is_same
+            && is_plain
+            && known.ctime.seconds >= self.meta.world.clock.wall().seconds
     }
 
     /// Changes attributes on the MDT, then on the OSTs, under these locks.
