@@ -105,8 +105,10 @@ impl FileSystem {
                 return Err(Errno::EPERM);
             }
         }
-        if self.0.kills_set_id(who, &inode, &changes) {
-            (changes.mode, changes.kill_set_id) = (None, true);
+        let kills = self.0.kills_set_id(who, &inode, &changes);
+        changes.kill_set_id = kills || changes.kill_set_id && has_set_id(&inode);
+        if kills {
+            changes.mode = None;
         }
         let changed = async {
             if !self.0.is_so_already(who, &inode, &changes)
@@ -371,6 +373,13 @@ pub(super) fn loses_set_id(who: &Credentials, inode: &Inode) -> bool {
     let is_kept = who.uid == 0 || known.file_type() == FileType::Directory;
     let takes_group_id = || !who.keeps_group_id(known.mode, known.gid);
     !is_kept && (without_set_id(known.mode) != known.mode || takes_group_id())
+}
+
+/// Whether a file has set-id bits that a write takes.
+pub(super) fn has_set_id(inode: &Inode) -> bool {
+    let state = inode.state();
+    let mode = state.last_attributes().map_or(0, |known| known.mode);
+    without_set_id(mode) != mode
 }
 
 /// What the kernel leaves of the mode of a file that is written: the set-group-id bit of one that its group may not

@@ -89,3 +89,45 @@ fn of_files_on_osts() {
 fn of_files_that_begin_on_the_mdt() {
     small_files("few-requests-dom", true, [5, 2, 1]);
 }
+
+/// The kernel asks for the capabilities of a file that is written once, and not at each write.
+#[test]
+fn of_the_kernel_for_writes() {
+    scene("few-questions", 2, LIMIT, |cluster| {
+        let file = File::create(cluster.mnt().join("f")).context("create")?;
+        let asked = || -> Outcome<u64> {
+            let text = cluster.must(&["lctl", "get_param", "-n", "llite.*.stats"])?;
+            let line = text.lines().find(|line| line.starts_with("getxattr "));
+            let count = line.and_then(|line| line.split_whitespace().nth(1));
+            count.map_or(Ok(0), |count| count.parse().context("a count"))
+        };
+        for _ in 0..500 {
+            (&file).write_all(&[1; 512]).context("write")?;
+        }
+        let count = asked()?;
+        ensure(count <= 5, || format!("{count} questions for 500 writes"))
+    });
+}
+
+/// A mount whose kernel knows that a file has no capabilities takes off what another mount has given it since.
+#[test]
+fn a_write_takes_capabilities_that_another_mount_has_given() {
+    scene("capabilities", 2, LIMIT, |cluster| {
+        let other = cluster.mount_again()?;
+        let (here, there) = (cluster.mnt().join("f"), other.join("f"));
+        let file = File::create(&here).context("create")?;
+        // `cap_net_raw+ep`, as the kernel keeps it.
+        let mut value = [0; 20];
+        (value[3], value[0], value[5]) = (2, 1, 0x20);
+        for round in 0..3 {
+            (&file).write_all(b"some").context("write")?;
+            (&file).write_all(b"more").context("write")?;
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::setxattr(&there, "security.capability", &value, flags).context("set")?;
+            (&file).write_all(b"bytes").context("write")?;
+            let left = rustix::fs::getxattr(&there, "security.capability", &mut [0u8; 32][..]);
+            ensure(left.is_err(), || format!("round {round}: a write has left them"))?;
+        }
+        Ok(())
+    });
+}
