@@ -94,6 +94,7 @@ pub use other_mdts::MdtView;
 pub use placement::{LayoutSettings, OstUpdateView, OstView};
 pub use rebuild::{Obstacle, Rebuilt, rebuild, rebuild_all, repair_obstacle, skip_used_objects};
 pub use redo::{Redone, RedonePart, RefusedPart, redo_offline};
+pub use root::format_for_small_files;
 pub use sequences::has_other_mdts;
 
 use std::collections::BTreeMap;
