@@ -21,7 +21,7 @@ pub(crate) fn format(store: &dyn Store, config: &MdtConfig) -> Result<(), StoreE
     }
     match store.attributes(Fid::ROOT) {
         Ok(_) => {}
-        Err(StoreError::NoObject(_)) => make(store, config.now)?,
+        Err(StoreError::NoObject(_)) => store.apply(made(config.now)).map(|_| ())?,
         Err(error) => return Err(error),
     }
     dot_lustre::format(store, config.now)
@@ -34,8 +34,7 @@ pub(crate) fn format(store: &dyn Store, config: &MdtConfig) -> Result<(), StoreE
 /// # Errors
 /// Those of the store, as if there is a root already.
 pub fn format_for_small_files(store: &dyn Store, born: Timestamp) -> Result<(), StoreError> {
-    make(store, born)?;
-    let mut transaction = Transaction::new();
+    let mut transaction = made(born);
     transaction.set_xattr(Fid::ROOT, xattrs::LOV, small_files_first().encode());
     store.apply(transaction).map(|_| ())
 }
@@ -56,7 +55,7 @@ fn small_files_first() -> Plan {
     ])
 }
 
-fn make(store: &dyn Store, born: Timestamp) -> Result<(), StoreError> {
+fn made(born: Timestamp) -> Transaction {
     let attributes = Attributes {
         kind: FileKind::Directory,
         permissions: 0o755,
@@ -69,7 +68,7 @@ fn make(store: &dyn Store, born: Timestamp) -> Result<(), StoreError> {
     };
     let mut transaction = Transaction::new();
     transaction.create(Fid::ROOT, attributes);
-    store.apply(transaction).map(|_| ())
+    transaction
 }
 
 impl Mdt {

@@ -129,9 +129,9 @@ impl Meta {
 /// Whether the answer says all that becomes of the inode, so that its locks may stay; the MDT judges alike
 /// (`mds::reint::setattr`).
 fn is_learnt_from_answer(inode: &Inode, changes: &SetAttributes) -> bool {
-    let others = changes.size.is_some() || changes.flags.is_some();
+    let says_more = changes.size.is_some() || changes.flags.is_some();
     let is_directory = inode.file_type().is_none_or(|kind| kind == FileType::Directory);
-    !others && !(is_directory && changes_rights(changes))
+    !says_more && !(is_directory && changes_rights(changes))
 }
 
 fn changes_rights(changes: &SetAttributes) -> bool {

@@ -105,10 +105,10 @@ impl FileSystem {
                 return Err(Errno::EPERM);
             }
         }
-        let kills = self.0.kills_set_id(who, &inode, &changes);
-        changes.kill_set_id = kills || changes.kill_set_id && has_set_id(&inode);
-        if kills {
-            changes.mode = None;
+        if self.0.kills_set_id(who, &inode, &changes) {
+            (changes.mode, changes.kill_set_id) = (None, true);
+        } else {
+            changes.kill_set_id = takes_set_id(&inode, &changes);
         }
         let changed = async {
             if !self.0.is_so_already(who, &inode, &changes)
@@ -120,7 +120,9 @@ impl FileSystem {
                     false => change.await?,
                 }
             }
-            self.0.stat(who, &inode).await
+            // Before Linux 6.16 the kernel applies this answer even after it was notified that the lock has gone.
+            let stat = self.0.stat(who, &inode).await?;
+            Ok(Stat { keep: false, ..stat })
         };
         self.0.answer_and_end_retry(who, changed.await)
     }
@@ -296,6 +298,7 @@ impl Mounted {
             return Ok(());
         }
         if let Some(size) = changes.size {
+            self.take_capabilities(who, inode).await?;
             inode.state().ask_osts_for_size();
             self.kernel_cache.truncate_pages(inode.node, size);
             let truncating = inode.begin_truncate(size);
@@ -373,6 +376,23 @@ pub(super) fn loses_set_id(who: &Credentials, inode: &Inode) -> bool {
     let is_kept = who.uid == 0 || known.file_type() == FileType::Directory;
     let takes_group_id = || !who.keeps_group_id(known.mode, known.gid);
     !is_kept && (without_set_id(known.mode) != known.mode || takes_group_id())
+}
+
+/// Whether a change takes set-id bits, of a kernel that leaves that to us: a new owner does, a cut by a caller of whom the kernel
+/// says so, and what changes nothing, as `chown` to no owner and the kernel before a write. The MDT judges; it is asked also
+/// where the mode is not known under a lock.
+fn takes_set_id(inode: &Inode, changes: &SetAttributes) -> bool {
+    let SetAttributes { uid, gid, kill_set_id, .. } = *changes;
+    let of_nothing = SetAttributes { ctime: changes.ctime, ..SetAttributes::default() };
+    let state = inode.state();
+    let mode = state.last_attributes().map_or(0, |known| known.mode);
+    if state.file_type() == Some(FileType::Directory) {
+        return false;
+    }
+    match uid.is_some() || gid.is_some() {
+        true => mode & SET_ID != 0 || !state.rights_covered(),
+        false => (kill_set_id || *changes == of_nothing) && without_set_id(mode) != mode,
+    }
 }
 
 /// Whether a file has set-id bits that a write takes.

@@ -573,10 +573,7 @@ impl Mounted {
     /// have given some since.
     async fn take_privileges(&self, file: &OpenFile, caller: Caller) -> Result<(), Errno> {
         self.take_set_id(file, caller).await?;
-        match self.kernel_cache.has_notifier() {
-            true => self.take_capabilities(&file.who, &file.pin).await,
-            false => Ok(()),
-        }
+        self.take_capabilities(&file.who, &file.pin).await
     }
 
     /// Takes the set-id bits off a file that any user but the superuser writes.

@@ -88,7 +88,7 @@ impl Mdt {
         if record.valid.contains(AttrValid::SIZE) {
             self.note_truncate(context, record);
         }
-        if record.valid.intersects(AttrValid::ATIME | AttrValid::MTIME | AttrValid::CTIME) {
+        if record.valid.intersects(AttrValid::ATIME | AttrValid::MTIME) {
             self.note_times(context, inode.fid);
         }
         let is_corrected = is_corrected_by_client(context, record, &inode);
