@@ -108,7 +108,7 @@ impl FileSystem {
         if self.0.kills_set_id(who, &inode, &changes) {
             (changes.mode, changes.kill_set_id) = (None, true);
         } else {
-            changes.kill_set_id = takes_set_id(&inode, &changes);
+            changes.kill_set_id = self.0.takes_set_id(who, &inode, &changes);
         }
         let changed = async {
             if !self.0.is_so_already(who, &inode, &changes)
@@ -231,6 +231,31 @@ impl Mounted {
         let only_takes = mode != old && mode == left && !owns(owner, who);
         // Of an owner only this is known from a `chmod`, which takes the sticky bit once more.
         (only_takes || takes_sticky) && !times && self.handles.writes(inode.fid, who.uid)
+    }
+
+    /// Whether a change takes set-id bits, of a kernel that leaves that to us: a new owner does, a cut by a caller of whom the kernel
+    /// says so, and what changes nothing by a caller who may do so: `chown` to no owner, and the kernel before a write. The
+    /// MDT judges; it is asked also where the mode is not known under a lock.
+    fn takes_set_id(&self, who: &Credentials, inode: &Inode, changes: &SetAttributes) -> bool {
+        let SetAttributes { uid, gid, kill_set_id, .. } = *changes;
+        let of_nothing = SetAttributes { ctime: changes.ctime, ..SetAttributes::default() };
+        let (mode, owner, is_sure) = {
+            let state = inode.state();
+            if state.file_type() == Some(FileType::Directory) {
+                return false;
+            }
+            let known = state.last_attributes();
+            let (mode, owner) = known.map_or((0, None), |known| (known.mode, Some(known.uid)));
+            (mode, owner, state.rights_covered())
+        };
+        let has_some = mode & SET_ID != 0;
+        if uid.is_some() || gid.is_some() {
+            return has_some || !is_sure;
+        }
+        let may = || {
+            owner.is_some_and(|owner| owns(owner, who)) || self.handles.writes(inode.fid, who.uid)
+        };
+        has_some && (kill_set_id || *changes == of_nothing && may())
     }
 
     /// Whether this is a `chown` that names neither owner nor group, by a user who does not own the file. Every
@@ -376,23 +401,6 @@ pub(super) fn loses_set_id(who: &Credentials, inode: &Inode) -> bool {
     let is_kept = who.uid == 0 || known.file_type() == FileType::Directory;
     let takes_group_id = || !who.keeps_group_id(known.mode, known.gid);
     !is_kept && (without_set_id(known.mode) != known.mode || takes_group_id())
-}
-
-/// Whether a change takes set-id bits, of a kernel that leaves that to us: a new owner does, a cut by a caller of whom the kernel
-/// says so, and what changes nothing, as `chown` to no owner and the kernel before a write. The MDT judges; it is asked also
-/// where the mode is not known under a lock.
-fn takes_set_id(inode: &Inode, changes: &SetAttributes) -> bool {
-    let SetAttributes { uid, gid, kill_set_id, .. } = *changes;
-    let of_nothing = SetAttributes { ctime: changes.ctime, ..SetAttributes::default() };
-    let state = inode.state();
-    let mode = state.last_attributes().map_or(0, |known| known.mode);
-    if state.file_type() == Some(FileType::Directory) {
-        return false;
-    }
-    match uid.is_some() || gid.is_some() {
-        true => mode & SET_ID != 0 || !state.rights_covered(),
-        false => (kill_set_id || *changes == of_nothing) && without_set_id(mode) != mode,
-    }
 }
 
 /// Whether a file has set-id bits that a write takes.
