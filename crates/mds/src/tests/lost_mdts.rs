@@ -460,6 +460,40 @@ fn f16_a_record_whose_removal_was_lost_goes_again() {
 }
 
 #[test]
+fn what_is_complete_is_said_to_an_mdt_behind_one_that_is_away() {
+    let world = TestWorld::new(447);
+    let inner = world.clone();
+    let test = async move {
+        let cluster = Cluster::new(&inner, 3).await;
+        cluster.meet().await;
+        let (there, far) = cluster.mkdir(2, ROOT, "far");
+        assert_eq!(cluster.execute(&there).await, None);
+        cluster.settle().await;
+        let (made, fid) = cluster.mkdir(1, far, "d");
+        assert_eq!(cluster.execute(&made).await, None);
+        for mdt in 1..3 {
+            cluster.servers[mdt].node.target.sync().await.expect("it is well");
+        }
+        cluster.ways[&(1, 2)].ping().await;
+        // It takes no part in this, and may have records of MDT0001 all the same, as far as that knows.
+        let way = &cluster.ways[&(1, 0)];
+        way.breaks();
+        for client in &cluster.clients {
+            client.wait(&inner, 9).await;
+        }
+        let left = |mdt: usize| cluster.servers[mdt].node.target.incomplete_changes();
+        assert_eq!((left(1), left(2)), (1, 0));
+        let client = way.client().follow(&cluster.servers[0].node);
+        let identity = cluster.servers[1].mdt.identity().clone();
+        client.connect_with(offer(identity.as_str())).await.expect("let in");
+        way.is_there(&inner, client);
+        cluster.settle().await;
+        assert_eq!(cluster.child(2, far, "d"), Some(fid));
+    };
+    run(test, &world);
+}
+
+#[test]
 fn f34_a_part_goes_over_the_next_connection_when_one_breaks() {
     let world = TestWorld::new(446);
     let inner = world.clone();
