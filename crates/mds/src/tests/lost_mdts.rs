@@ -493,6 +493,83 @@ fn what_is_complete_is_said_to_an_mdt_behind_one_that_is_away() {
     run(test, &world);
 }
 
+/// It has its part durable, or gets it back: the third one has not applied its own.
+#[test]
+fn an_mdt_of_three_that_was_lost_hides_its_part_until_all_are_applied() {
+    for is_durable in [true, false] {
+        let world = TestWorld::new(448 + u64::from(is_durable));
+        let inner = world.clone();
+        let test = async move {
+            let mut cluster = Cluster::new(&inner, 3).await;
+            cluster.meet().await;
+            let (there, far) = cluster.mkdir(2, ROOT, "far");
+            assert_eq!(cluster.execute(&there).await, None);
+            let (made, fid) = cluster.mkdir(1, ROOT, "d");
+            assert_eq!(cluster.execute(&made).await, None);
+            cluster.settle().await;
+            cluster.hold(1, 2, Some(UpdateType::RECORD));
+            let request = cluster.clients[1].rename_request((ROOT, "d"), (far, "d"));
+            let moved = cluster.operation(1, request);
+            if !is_durable {
+                cluster.stop_commits(0);
+            }
+            let answer = cluster.begin(&moved, false);
+            inner.sleep(Duration::from_secs(1)).await;
+            assert_eq!(cluster.child(0, ROOT, "d"), None, "it is applied there");
+            if is_durable {
+                cluster.servers[0].store.commit().unwrap();
+            }
+            cluster.kill(0);
+            cluster.restart().await;
+            cluster.finish().await;
+            assert_eq!(cluster.child(0, ROOT, "d"), None);
+            let seen = Arc::new(Mutex::new(None));
+            let (client, place) = (cluster.clients[0].clone(), Arc::clone(&seen));
+            let look = async move {
+                let body = client.lookup(ROOT, "d").await.1.mdt_body;
+                *place.lock() = Some(body.map_or(Fid::ZERO, |body| body.fid1));
+            };
+            inner.world().tasks.spawn("look", Box::pin(look));
+            inner.sleep(Duration::from_secs(2)).await;
+            assert_eq!(*seen.lock(), None, "MDT0002 has it nowhere yet");
+            assert_eq!(cluster.child(2, far, "d"), None);
+            cluster.hold(1, 2, None);
+            assert_eq!(cluster.answer(&answer).await, None);
+            inner.sleep(Duration::from_secs(2)).await;
+            assert_eq!(*seen.lock(), Some(Fid::ZERO));
+            assert_eq!(cluster.child(2, far, "d"), Some(fid));
+            cluster.settle().await;
+        };
+        run(test, &world);
+    }
+}
+
+/// The release that went with its part was lost with it.
+#[test]
+fn an_mdt_that_was_lost_with_its_part_durable_and_unanswered_hides_nothing_for_ever() {
+    let world = TestWorld::new(457);
+    let inner = world.clone();
+    let test = async move {
+        let mut cluster = Cluster::new(&inner, 2).await;
+        cluster.meet().await;
+        cluster.settle().await;
+        for times in 0..40 {
+            let (made, _) = cluster.mkdir(1, ROOT, &format!("d{times}"));
+            let answer = cluster.begin(&made, false);
+            yield_times(times * 2).await;
+            cluster.servers[0].store.commit().unwrap();
+            cluster.kill(0);
+            cluster.restart().await;
+            cluster.finish().await;
+            assert_eq!(cluster.answer(&answer).await, None);
+            let (_, found) = cluster.clients[0].lookup(ROOT, &format!("d{times}")).await;
+            assert!(found.mdt_body.is_some_and(|body| !body.fid1.is_zero()), "{times}");
+        }
+        cluster.settle().await;
+    };
+    run(test, &world);
+}
+
 #[test]
 fn f34_a_part_goes_over_the_next_connection_when_one_breaks() {
     let world = TestWorld::new(446);
