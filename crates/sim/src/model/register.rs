@@ -117,7 +117,7 @@ impl<T: Copy + Eq + fmt::Debug> Register<T> {
         self.values.retain(|value| value.operation != operation);
     }
 
-    /// A read from `begin` to `end` saw a value that `is` accepts.
+    /// A read from `begin` to `end` saw a value that `is` accepts. The operation that has written it, where only one can have.
     ///
     /// # Errors
     /// No order of what was written explains it.
@@ -127,7 +127,7 @@ impl<T: Copy + Eq + fmt::Debug> Register<T> {
         end: Instant,
         tag: Option<T>,
         is: impl Fn(T) -> bool,
-    ) -> Result<(), Stale> {
+    ) -> Result<Option<u64>, Stale> {
         let possible = |value: &Value<T>| value.begin <= end && value.dead >= begin;
         // An observation whose value is not known exactly may have been of an unknown value.
         let named = |value: &Value<T>| value.tag.map_or(tag.is_none(), &is);
@@ -153,11 +153,10 @@ impl<T: Copy + Eq + fmt::Debug> Register<T> {
                 value.dead = value.dead.min(end);
             }
         }
-        if let [only] = seen[..] {
-            let value = &mut self.values[only];
-            value.end = value.end.min(end);
-        }
-        Ok(())
+        let [only] = seen[..] else { return Ok(None) };
+        let value = &mut self.values[only];
+        value.end = value.end.min(end);
+        Ok(Some(value.operation))
     }
 
     /// Whether a read that begins at `begin` and ends at `end` may see a value that `is` accepts.

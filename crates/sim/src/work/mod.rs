@@ -4,6 +4,7 @@ mod data;
 mod layouts;
 mod marks;
 mod names;
+mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,6 +73,15 @@ pub(crate) fn start_client(sim: &Arc<Sim>, number: Writer) {
             process.sim.process_ended(process.number);
         };
         world.tasks.spawn("process", Box::pin(work));
+    }
+    if sim.options.mdts > 1 {
+        let sim = Arc::clone(sim);
+        let watch = async move {
+            let process = Process::start(&sim, number).await;
+            process.watch().await;
+            process.sim.process_ended(process.number);
+        };
+        world.tasks.spawn("watcher", Box::pin(watch));
     }
 }
 
