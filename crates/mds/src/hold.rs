@@ -168,7 +168,7 @@ impl Mdt {
                 false => None,
             };
             let Some(children) = self.children(wanted)? else {
-                // That a change over several MDTs has taken a name is not to be seen yet: others have it still.
+                // That a change over several MDTs has taken a name is not to be seen yet: another MDT has it still.
                 let names = || wanted.names.iter().map(WantedName::read);
                 if self.exclusion.remote.are_free(names) {
                     return Ok(None);

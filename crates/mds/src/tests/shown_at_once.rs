@@ -43,6 +43,9 @@ enum Look {
     Inode(usize, Fid),
 }
 
+/// A look, and what it shows when all parts are applied.
+type Expected = (Look, bool);
+
 /// Another client than the one that changes something, at each MDT.
 struct Readers(Vec<Client>);
 
@@ -91,7 +94,7 @@ async fn is_shown_at_once(
     scene: &Scene,
     (coordinator, late): (usize, usize),
     change: impl Future<Output = Result<(), Errno>> + Send + 'static,
-    (hidden, as_before): (&[(Look, bool)], &[(Look, bool)]),
+    (hidden, as_before): (&[Expected], &[Expected]),
 ) {
     let readers = Readers::new(scene).await;
     let way = scene.way(coordinator, late);

@@ -146,8 +146,14 @@ impl Process {
         let begin = self.now();
         let text = format!("rename {} to {}", from.path, to.path);
         let operation = self.begins(text, &[&from, &to]);
-        self.model(|model| {
-            model.names.begin_move((from.key(), to.key()), operation, self.client, begin);
+        // With one MDT a move is one transaction.
+        let are_several = self.sim.options.mdts > 1;
+        self.model(|model| match are_several {
+            true => model.names.begin_move((from.key(), to.key()), operation, self.client, begin),
+            false => {
+                model.names.begin_remove(from.key(), operation, self.client, begin);
+                model.names.begin_set(to.key(), None, operation, self.client, begin);
+            }
         });
         for place in [&from, &to] {
             self.kernel.moves(place.parent.node, &place.name, begin);
