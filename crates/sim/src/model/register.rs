@@ -380,7 +380,7 @@ mod tests {
         register.begin(Some(0), 2, 0, at(20));
         register.end_or_nothing(2, at(21));
         register.begin(None, 3, 0, at(30));
-        register.end(3, at(31));
+        register.end_or_nothing(3, at(31));
         let seen = register.read(at(40), at(41), Some(7), |held| held == 7);
         assert_eq!(seen.expect("it may be"), None, "by the first or the third");
         // Now it is known that the second did something.
