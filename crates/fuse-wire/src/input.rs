@@ -126,6 +126,8 @@ pub struct SetAttributes {
     pub ctime: Option<Timestamp>,
     /// The open file by which it is changed.
     pub opened: Option<FileHandle>,
+    /// By a caller whose cut of the file takes set-id bits.
+    pub kill_set_id: bool,
 }
 
 /// Which fields of `fuse_setattr_in` are meant (`FATTR_*`).
@@ -140,6 +142,7 @@ mod valid {
     pub(super) const ATIME_NOW: u32 = 1 << 7;
     pub(super) const MTIME_NOW: u32 = 1 << 8;
     pub(super) const CTIME: u32 = 1 << 10;
+    pub(super) const KILL_SUIDGID: u32 = 1 << 11;
 }
 
 impl SetAttributes {
@@ -167,6 +170,7 @@ impl SetAttributes {
             mtime: has(valid::MTIME).then(|| set(valid::MTIME_NOW, 1)),
             ctime: has(valid::CTIME).then(|| time(2)),
             opened: has(valid::FH).then_some(opened),
+            kill_set_id: has(valid::KILL_SUIDGID),
         })
     }
 }

@@ -61,6 +61,9 @@ bitflags! {
         const CACHE_SYMLINKS = 1 << 23;
         /// The kernel drops pages only where it is notified.
         const EXPLICIT_INVAL_DATA = 1 << 25;
+        /// The file system takes set-id bits off what is written, cut or given away; the kernel remembers which files have
+        /// no capability, and asks no more at each write.
+        const HANDLE_KILLPRIV_V2 = 1 << 28;
         /// There are more flags than 32.
         const INIT_EXT = 1 << 30;
         /// Names can expire without being dropped.
@@ -90,6 +93,8 @@ bitflags! {
     pub struct WriteFlags: u32 {
         /// From the kernel's pages: what a mapping has stored.
         const CACHE = 1 << 0;
+        /// By a caller whose write takes set-id bits.
+        const KILL_SUIDGID = 1 << 2;
         const _ = !0;
     }
 

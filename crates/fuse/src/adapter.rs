@@ -37,7 +37,7 @@ use crate::{answer, convert, drive, selinux};
 const NAMES_AT_ONCE: usize = 512;
 
 /// What the kernel may do and expect.
-const CAPABILITIES: [InitFlags; 14] = [
+const CAPABILITIES: [InitFlags; 15] = [
     InitFlags::ASYNC_READ,
     InitFlags::ATOMIC_O_TRUNC,
     InitFlags::BIG_WRITES,
@@ -51,6 +51,7 @@ const CAPABILITIES: [InitFlags; 14] = [
     InitFlags::EXPLICIT_INVAL_DATA,
     InitFlags::EXPORT_SUPPORT,
     InitFlags::DIRECT_IO_ALLOW_MMAP,
+    InitFlags::HANDLE_KILLPRIV_V2,
     InitFlags::INIT_EXT,
 ];
 

@@ -19,6 +19,9 @@ use crate::threads::Threads;
 /// The minor version of the protocol from which on a connection can be gone on with.
 pub(crate) const PROTOCOL_MIN: u32 = 44;
 
+/// What calls are answered for alike whether it was agreed on or not: earlier versions did not take it.
+const EITHER_WAY: InitFlags = InitFlags::HANDLE_KILLPRIV_V2;
+
 /// A session on the kernel's `device`, with what was agreed on when it was mounted.
 ///
 /// # Errors
@@ -29,8 +32,8 @@ pub(crate) fn session(
     config: Config,
     agreement: Agreement,
 ) -> io::Result<Session<Adapter>> {
-    let wanted = adapter.wanted(InitFlags::from_bits_retain(agreement.offered)).bits();
-    if wanted != agreement.taken {
+    let wanted = adapter.wanted(InitFlags::from_bits_retain(agreement.offered));
+    if !are_same_terms(wanted, InitFlags::from_bits_retain(agreement.taken)) {
         return Err(io::Error::other(
             "this version agrees on other terms with the kernel than the one that mounted: unmount, and mount again",
         ));
@@ -56,4 +59,21 @@ pub(crate) fn go_on(notifier: Notifier, nodes: Vec<NodeId>, threads: &Threads) -
         tracing::debug!("attributes and pages of before are invalidated");
     };
     threads.start("fuse-forget", Box::new(forget))
+}
+
+fn are_same_terms(wanted: InitFlags, taken: InitFlags) -> bool {
+    let but_either_way = |flags: InitFlags| flags.difference(EITHER_WAY);
+    but_either_way(wanted) == but_either_way(taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_of_a_version_that_left_set_id_bits_to_the_kernel_is_gone_on_with() {
+        let old = InitFlags::ASYNC_READ | InitFlags::INIT_EXT;
+        assert!(are_same_terms(old | InitFlags::HANDLE_KILLPRIV_V2, old));
+        assert!(!are_same_terms(old | InitFlags::POSIX_ACL, old));
+    }
 }

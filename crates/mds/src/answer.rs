@@ -1,7 +1,7 @@
 //! How attributes and intents are put into replies.
 
 use bytes::Bytes;
-use sheen_store::{StoreError, Xattrs};
+use sheen_store::StoreError;
 use sheen_target::{Context, store_errno};
 use sheen_types::Errno;
 use sheen_wire::connect::ConnectFlags;
@@ -134,11 +134,10 @@ impl Mdt {
 }
 
 /// Adds the access control list, if the client can read one.
-pub(crate) fn add_acl(context: &Context, of: &Xattrs, body: &mut MdtBody) -> Bytes {
+pub(crate) fn add_acl(context: &Context, acl: Bytes, body: &mut MdtBody) -> Bytes {
     if !context.has(ConnectFlags::ACL) {
         return Bytes::new();
     }
-    let acl = of.get(xattrs::ACL_ACCESS).unwrap_or_default();
     body.valid |= Valid::ACL;
     body.aclsize = acl.len() as u32;
     acl

@@ -101,7 +101,10 @@ impl Mdt {
             self.add_layout_max(&mut body);
         }
         let acl = match asked.valid.contains(Valid::ACL) {
-            true => add_acl(context, &whole.xattrs, &mut body),
+            true => {
+                let acl = whole.xattrs.get(xattrs::ACL_ACCESS).unwrap_or_default();
+                add_acl(context, acl, &mut body)
+            }
             false => Bytes::new(),
         };
         Ok(Description { body, extra, acl })

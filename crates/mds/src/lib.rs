@@ -94,6 +94,7 @@ pub use other_mdts::MdtView;
 pub use placement::{LayoutSettings, OstUpdateView, OstView};
 pub use rebuild::{Obstacle, Rebuilt, rebuild, rebuild_all, repair_obstacle, skip_used_objects};
 pub use redo::{Redone, RedonePart, RefusedPart, redo_offline};
+pub use root::format_for_small_files;
 pub use sequences::has_other_mdts;
 
 use std::collections::BTreeMap;
@@ -281,6 +282,7 @@ impl Mdt {
                 | ConnectFlags2::BATCH_RPC
                 | ConnectFlags2::ATOMIC_OPEN_LOCK
                 | ConnectFlags2::OWN_NAMES
+                | ConnectFlags2::OWN_ATTRIBUTES
                 | ConnectFlags2::MDT_IDENTITY,
             brw_size: 1 << 20,
             ibits_known: 0x7f,

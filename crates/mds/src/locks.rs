@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sheen_ldlm::Policy;
-use sheen_target::{Context, EnqueueRequest, LockGuard};
+use sheen_target::{Context, EnqueueRequest, LockGuard, SparedLocks};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
 use sheen_wire::connect::ConnectFlags2;
 use sheen_wire::ldlm::{LdlmReply, LockFlags as WireFlags};
@@ -23,9 +23,21 @@ pub(crate) async fn change_directory(
     directory: Fid,
 ) -> Result<LockGuard, Errno> {
     let corrects = context.has2(ConnectFlags2::OWN_NAMES);
-    let spares = corrects.then_some(&*context.export);
+    let spares = corrects.then(|| context.export.spared(SparedLocks::Readers));
     let (bits, mode) = (InodeBits::UPDATE, LockMode::Cw);
     context.target.lock_inode_sparing(directory, bits, mode, spares).await
+}
+
+/// Attributes of an inode change: revokes what covers them from all holders. `is_corrected`: but for the client that
+/// asks for the change, which learns from the answer what has become of them ([`ConnectFlags2::OWN_ATTRIBUTES`]).
+pub(crate) async fn change_attributes(
+    context: &Context,
+    inode: Fid,
+    bits: InodeBits,
+    is_corrected: bool,
+) -> Result<LockGuard, Errno> {
+    let spares = is_corrected.then(|| context.export.spared(SparedLocks::ReadersAndWriters));
+    context.target.lock_inode_sparing(inode, bits, LockMode::Pw, spares).await
 }
 
 /// An inode loses a name, or gains one: its names are among its extended attributes (`trusted.link`).

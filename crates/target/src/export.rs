@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use sheen_ldlm::server::{Spared, SparedLocks};
 use sheen_rpc::Channel;
 use sheen_types::{
     CounterLine, Counters, HashMap, InodeBits, Instant, Nid, ObdHandle, Samples, TargetName,
@@ -205,6 +206,12 @@ impl Export {
     #[must_use]
     pub fn handle(&self) -> ObdHandle {
         self.handle
+    }
+
+    /// Those of the client's locks that stay through a change which it asks for, and corrects by itself.
+    #[must_use]
+    pub fn spared(&self, locks: SparedLocks) -> Spared {
+        Spared { export: self.handle.0, locks }
     }
 
     /// A small number of the client's own on this target, kept over restarts.

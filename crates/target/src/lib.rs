@@ -87,7 +87,7 @@ pub use locks::{EnqueueRequest, LockGuard};
 pub use operations::{Connecting, ExportEnd, Operations, Outcome};
 pub use recovery::{RecoveryStatus, RecoveryView};
 pub use servers::ServerNodes;
-pub use sheen_ldlm::server::{ContentionLimits, Gauges};
+pub use sheen_ldlm::server::{ContentionLimits, Gauges, SparedLocks};
 pub use stats::{OperationStats, TargetStats};
 pub use store_errno::store_errno;
 pub use target::{Target, TargetError};

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use sheen_ldlm::server::{Action, Enqueue, Enqueued};
+use sheen_ldlm::server::{Action, Enqueue, Enqueued, Spared};
 use sheen_ldlm::{LockDesc, LockFlags, Owner, Policy};
 use sheen_types::{Errno, Extent, Fid, InodeBits, LockHandle, LockMode, ResourceName};
 use sheen_wire::ldlm::{LdlmReply, LdlmRequest, LockFlags as WireFlags};
 
 use crate::context::Context;
-use crate::export::Export;
 use crate::in_work::{Wait, while_waiting};
 use crate::target::Target;
 
@@ -151,8 +150,8 @@ impl Target {
         self.enqueue_local(local(resource, policy, mode, flags)).await
     }
 
-    /// Takes a lock on parts of an inode for a change that `spares` asks for: that client's own
-    /// `PR` locks stay, because it corrects what they cover by itself.
+    /// Takes a lock on parts of an inode for a change that a client asks for: its own locks stay, if it corrects
+    /// what they cover by itself.
     ///
     /// # Errors
     /// As [`Target::lock`].
@@ -161,11 +160,10 @@ impl Target {
         fid: Fid,
         bits: InodeBits,
         mode: LockMode,
-        spares: Option<&Export>,
+        spares: Option<Spared>,
     ) -> Result<LockGuard, Errno> {
         let none = LockFlags::NONE;
         let asked = local(ResourceName::of_fid(fid), Policy::bits(bits), mode, none);
-        let spares = spares.map(|export| export.handle().0);
         self.enqueue_local(Enqueue { spares, ..asked }).await
     }
 

@@ -224,6 +224,9 @@ wire_bits! {
         FLR_EC_WR = 0x80000000000,
         /// Performance figures in statfs.
         PERFSTATS = 0x100000000000,
+        /// Sheen's own, in no release of Lustre: a change of attributes leaves the locks on the inode that the client
+        /// which asks for it has itself. See decision 0019.
+        OWN_ATTRIBUTES = 0x0800000000000000,
         /// Sheen's own, in no release of Lustre: MDTs make changes together, whose records have the format that
         /// `update_format` says. See decision 0018.
         MDT_CHANGES = 0x1000000000000000,

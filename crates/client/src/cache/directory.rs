@@ -8,6 +8,7 @@ use super::InodeState;
 use super::covered::UnderUpdate;
 use super::limits::ABSENT_NAMES_MAX;
 use super::names::{CacheEpoch, DirectoryNames, DirectoryRead, NameChange, NameHash, NameHasher};
+use super::own_changes::OwnChangesSeen;
 
 /// What only a directory has.
 #[derive(Default)]
@@ -23,17 +24,14 @@ pub(crate) struct DirectoryState {
 }
 
 impl DirectoryState {
-    /// As [`InodeState::epoch`], after so many losses of locks, with `UPDATE` covered or not.
-    pub(super) fn epoch(&self, losses: u32, covered: bool) -> CacheEpoch {
-        match &self.names {
-            Some(names) => names.epoch(losses, covered),
-            None => CacheEpoch { losses, covered, ..CacheEpoch::UNKNOWN },
-        }
+    /// Our own changes of its names, now.
+    pub(super) fn own_changes(&self) -> OwnChangesSeen {
+        self.names.as_ref().map_or(OwnChangesSeen::NONE, |names| names.own().seen())
     }
 
     /// Whether no change of ours to its names overlapped a question sent at `asked`.
     pub(crate) fn undisturbed_since(&self, asked: &CacheEpoch) -> bool {
-        self.names.as_ref().is_none_or(|names| names.undisturbed_since(asked))
+        self.names.as_ref().is_none_or(|names| names.own().undisturbed_since(asked.names))
     }
 
     /// `UPDATE` was lost.

@@ -31,6 +31,8 @@ pub(crate) struct FileState {
     pub(crate) page_writes: Vec<Extent>,
     /// The size that the kernel has.
     pub(crate) kernel_size: KernelSize,
+    /// Whether the kernel has asked for a program's capabilities: it may believe that there are none from then on.
+    pub(crate) kernel_asked_for_capabilities: bool,
     /// Write-back that failed.
     pub(crate) failures: Failures,
 }

@@ -13,6 +13,7 @@ use super::directory::DirectoryState;
 use super::file::FileState;
 use super::inode_names::InodeNames;
 use super::names::CacheEpoch;
+use super::own_changes::OwnChanges;
 use super::rights::Rights;
 use crate::data::FileLayout;
 use crate::records::{Record, Recorded, Recorder};
@@ -71,6 +72,8 @@ pub(crate) struct InodeState {
     pub(crate) file: FileState,
     /// The last changes of this client to it.
     pub(crate) changes: Changes,
+    /// Those of its attributes under locks that stay.
+    own_changes: OwnChanges,
     /// This client has just made it, and its attributes were not asked for, nor was it written or flushed
     /// since: the next getattr is part of the call that made it.
     pub(crate) just_created: bool,
@@ -168,14 +171,48 @@ impl InodeState {
 
     /// The state to compare with when the answer to a question has arrived.
     pub(crate) fn epoch(&self) -> CacheEpoch {
-        self.directory.epoch(self.losses, self.covered.update.is_covered())
+        CacheEpoch {
+            losses: self.losses,
+            covered: self.covered.update.is_covered(),
+            names: self.directory.own_changes(),
+            attributes: self.own_changes.seen(),
+        }
     }
 
     /// Whether what was asked at `asked` is still current: `UPDATE` was covered all the time, and no change of
-    /// ours to a directory's names overlapped it.
+    /// ours overlapped it.
     pub(crate) fn unbroken_since(&self, asked: &CacheEpoch) -> bool {
         let covered = asked.covered && self.covered.update.is_covered();
-        covered && asked.losses == self.losses && self.directory.undisturbed_since(asked)
+        covered && asked.losses == self.losses && self.undisturbed_since(asked)
+    }
+
+    /// Whether no change of ours overlapped a question sent at `asked`, to a directory's names or to attributes.
+    pub(super) fn undisturbed_since(&self, asked: &CacheEpoch) -> bool {
+        self.directory.undisturbed_since(asked) && self.own_changes_undisturbed_since(asked)
+    }
+
+    /// Whether no change of ours to attributes overlapped a question sent at `asked`.
+    pub(super) fn own_changes_undisturbed_since(&self, asked: &CacheEpoch) -> bool {
+        self.own_changes.undisturbed_since(asked.attributes)
+    }
+
+    /// This client is about to send a change of attributes, and keeps its locks. What is known of them is stale from
+    /// now on. Returns with what the answer must be compared.
+    pub(crate) fn begin_own_change(&mut self) -> CacheEpoch {
+        let before = self.epoch();
+        self.own_changes.begin();
+        if let Some(update) = self.covered.update.get_mut() {
+            update.has_attributes = false;
+        }
+        if let Some(perm) = self.covered.perm.get_mut() {
+            perm.has_rights = false;
+        }
+        CacheEpoch { attributes: before.attributes.but_one(), ..before }
+    }
+
+    /// Its answer is here.
+    pub(crate) fn end_own_change(&mut self) {
+        self.own_changes.end();
     }
 
     /// A lock that covered `bits` was lost.

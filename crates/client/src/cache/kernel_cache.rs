@@ -78,9 +78,8 @@ impl KernelCache {
         self.raise_and_invalidate(inode, stale).await
     }
 
-    /// Notifies of a directory's attributes, and waits. No size need be raised: nothing depends on a
-    /// directory's.
-    pub(crate) async fn invalidate_attributes_of_directory(&self, node: NodeId) {
+    /// Notifies of the attributes of an inode whose size stays, and waits. No size need be raised.
+    pub(crate) async fn invalidate_attributes_but_size(&self, node: NodeId) {
         if let Some(notifier) = self.notifier() {
             notifier.invalidate_inode(node, Stale::Attributes).await.done().await;
         }

@@ -26,6 +26,7 @@ mod limits;
 mod lock_loss;
 mod names;
 mod open_cache;
+mod own_changes;
 mod page_estimates;
 mod replies;
 mod rights;

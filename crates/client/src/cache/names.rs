@@ -17,6 +17,7 @@ use sheen_types::{HashMap, HashSet};
 use sheen_wire::dir::HASH_END;
 
 use super::limits::{NAMES_KNOWN_MAX, PATIENCE_MAX};
+use super::own_changes::{OwnChanges, OwnChangesSeen};
 
 /// Requests that the loss of a lock costs: the callback and the cancel.
 const LOSS_COST: u32 = 2;
@@ -123,15 +124,20 @@ pub(crate) struct CacheEpoch {
     pub(super) losses: u32,
     /// Whether a lock covered the inode's `UPDATE`.
     pub(super) covered: bool,
-    /// Changes of ours begun.
-    pub(super) begun: u64,
-    /// None of them was under way.
-    pub(super) quiet: bool,
+    /// Our own changes of a directory's names.
+    pub(super) names: OwnChangesSeen,
+    /// Our own changes of attributes.
+    pub(super) attributes: OwnChangesSeen,
 }
 
 impl CacheEpoch {
     /// For an inode that was not known when the question was sent.
-    pub(crate) const UNKNOWN: Self = Self { losses: 0, covered: false, begun: 0, quiet: true };
+    pub(crate) const UNKNOWN: Self = Self {
+        losses: 0,
+        covered: false,
+        names: OwnChangesSeen::NONE,
+        attributes: OwnChangesSeen::NONE,
+    };
 }
 
 /// A change of ours that has begun.
@@ -182,11 +188,9 @@ struct ReadCost {
 /// The names of one directory.
 #[derive(Default)]
 pub(crate) struct DirectoryNames {
-    /// Changes of ours ever begun.
-    begun: u64,
-    /// Those not answered yet. One whose caller gave it up stays: when the server executes it is unknown.
-    under_way: u32,
-    /// What they make.
+    /// Changes of ours.
+    own: OwnChanges,
+    /// What those under way make.
     adding: Vec<NameHash>,
     /// Changes with every beginning and end of `knowledge`.
     generation: u64,
@@ -195,14 +199,9 @@ pub(crate) struct DirectoryNames {
 }
 
 impl DirectoryNames {
-    /// Now, after so many losses of locks, with `UPDATE` covered or not.
-    pub(super) fn epoch(&self, losses: u32, covered: bool) -> CacheEpoch {
-        CacheEpoch { losses, covered, begun: self.begun, quiet: self.under_way == 0 }
-    }
-
-    /// Whether no change of ours overlapped a question that was sent at `asked`.
-    pub(super) fn undisturbed_since(&self, asked: &CacheEpoch) -> bool {
-        asked.quiet && asked.begun == self.begun
+    /// Our own changes, now.
+    pub(super) fn own(&self) -> &OwnChanges {
+        &self.own
     }
 
     /// A change of ours is about to be sent.
@@ -211,8 +210,7 @@ impl DirectoryNames {
         adds: Option<NameHash>,
         removes: Option<NameHash>,
     ) -> NameChange {
-        self.begun += 1;
-        self.under_way += 1;
+        self.own.begin();
         if let Some(name) = adds {
             self.adding.push(name);
             self.count(name);
@@ -222,7 +220,7 @@ impl DirectoryNames {
 
     /// A change of ours was answered.
     pub(crate) fn end(&mut self, change: &NameChange, done: ChangeOutcome) {
-        self.under_way -= 1;
+        self.own.end();
         if let Some(name) = change.adds
             && let Some(at) = self.adding.iter().position(|adding| *adding == name)
         {
@@ -464,23 +462,8 @@ mod tests {
         fixture.names.lock_lost();
         fixture.read_all(&[]);
         assert!(!fixture.absent("x") && fixture.absent("y"));
-        let epoch = fixture.names.epoch(0, true);
-        assert!(!fixture.names.undisturbed_since(&epoch));
-    }
-
-    #[test]
-    fn an_epoch_is_spoilt_by_changes_of_ours_that_overlap_it() {
-        let mut fixture = Fixture::new();
-        let quiet = fixture.names.epoch(0, true);
-        assert!(fixture.names.undisturbed_since(&quiet));
-        let change = fixture.begin(Some("x"), None);
-        let amidst = fixture.names.epoch(0, true);
-        fixture.names.end(&change, ChangeOutcome::default());
-        assert!(
-            !fixture.names.undisturbed_since(&quiet) && !fixture.names.undisturbed_since(&amidst)
-        );
-        let after = fixture.names.epoch(0, true);
-        assert!(fixture.names.undisturbed_since(&after));
+        let seen = fixture.names.own().seen();
+        assert!(!fixture.names.own().undisturbed_since(seen));
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl Inode {
             *layout = Some(read_layout(has_layout.then_some(ea)));
         }
         if bits.contains(InodeBits::UPDATE) {
-            let undisturbed = state.directory.undisturbed_since(asked);
+            let undisturbed = state.undisturbed_since(asked);
             state.directory.changed_here &= !undisturbed;
             // This lock does not cover the size of data on the MDT.
             let vouched = body.valid.contains(Valid::SIZE | Valid::BLOCKS)
@@ -60,9 +60,32 @@ impl Inode {
         if bits.contains(InodeBits::XATTR) && body.xattr_absent & MdtBody::NO_XATTRS != 0 {
             state.note_no_xattrs();
         }
+        let is_current = state.own_changes_undisturbed_since(asked);
         if bits.contains(InodeBits::PERM)
             && let Some(perm) = state.covered.perm.get_mut()
         {
+            perm.has_rights = is_current;
+        }
+    }
+
+    /// Notes what the answer to a change of ours says, under locks that stayed. It counts if `UPDATE` was covered all the
+    /// time and no other change of ours overlapped it.
+    pub(crate) fn apply_own_change(&self, attributes: &ReplyAttributes<'_>, asked: &CacheEpoch) {
+        let mut state = self.state();
+        let is_whole = attributes.body.valid.contains(Valid::ACL);
+        let unbroken = state.unbroken_since(asked) && is_whole;
+        if unbroken || !state.attributes_covered() {
+            state.apply_body(self.fid, attributes.body, attributes.acl, InodeBits(0));
+        }
+        if !unbroken {
+            return;
+        }
+        if let Some(update) = state.covered.update.get_mut() {
+            update.has_attributes = true;
+        }
+        state.directory.changed_here = false;
+        // Covered all the time, as no lock was lost.
+        if let Some(perm) = state.covered.perm.get_mut() {
             perm.has_rights = true;
         }
     }

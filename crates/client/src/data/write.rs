@@ -331,7 +331,10 @@ impl Object {
         };
         let bulk = if is_short {
             oa.flags |= ObdoFlags::SHORT_IO;
-            request.short_io = pieces.concat().into();
+            request.short_io = match &pieces[..] {
+                [one] => one.clone(),
+                _ => pieces.concat().into(),
+            };
             Bulk::None
         } else {
             Bulk::Source(pieces)

@@ -367,7 +367,8 @@ impl ClientNamespace {
         self: &Arc<Self>,
         wanted: &[(ResourceName, LockMode, InodeBits)],
     ) -> Vec<LockHandle> {
-        match self.cancels_early() {
+        let wants_some = wanted.iter().any(|(.., bits)| !bits.is_empty());
+        match self.cancels_early() && wants_some {
             true => self.cancel_now(wanted).await,
             false => Vec::new(),
         }

@@ -84,6 +84,14 @@ impl FoundInode {
 /// here.
 pub(super) struct InodeSnapshot(Option<(Fid, CacheEpoch)>);
 
+impl InodeSnapshot {
+    /// With what an answer about this inode must be compared.
+    pub(super) fn asked(&self, fid: Fid) -> CacheEpoch {
+        let known = self.0.filter(|(known, _)| *known == fid);
+        known.map_or(CacheEpoch::UNKNOWN, |(_, epoch)| epoch)
+    }
+}
+
 /// What every getattr asks for.
 pub(super) fn getattr_valid() -> Valid {
     // OBD_MD_FLGETATTR, and what comes with it. Not how new directories are striped by default: we make none striped.
@@ -279,10 +287,8 @@ impl Meta {
             return Ok(FoundInode { pin, _held: held, is_remote: true });
         }
         self.mdts.check_answered(mdt, pin.fid).await?;
-        let asked = about.0.filter(|(fid, _)| *fid == pin.fid).map(|(_, epoch)| epoch);
-        let asked = asked.unwrap_or(CacheEpoch::UNKNOWN);
         let attributes = ReplyAttributes { body: &body, layout: &reply.mdt_md, acl: &reply.acl };
-        pin.apply_reply(&attributes, held.as_ref(), &asked);
+        pin.apply_reply(&attributes, held.as_ref(), &about.asked(pin.fid));
         Ok(FoundInode { pin, _held: held, is_remote: false })
     }
 }

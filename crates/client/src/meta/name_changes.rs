@@ -32,6 +32,11 @@ impl Mdc {
         self.channel.connect_data().flags2.contains(ConnectFlags2::OWN_NAMES)
     }
 
+    /// Whether changes of attributes leave our own locks on the inodes.
+    pub(super) fn keeps_own_attributes(&self) -> bool {
+        self.channel.connect_data().flags2.contains(ConnectFlags2::OWN_ATTRIBUTES)
+    }
+
     /// The locks on a directory that are cancelled with a change of its names.
     pub(super) fn conflicting_names(&self) -> InodeBits {
         if self.keeps_own_names() { InodeBits(0) } else { InodeBits::UPDATE }
@@ -57,7 +62,7 @@ impl Meta {
             (state.begin_change(adds.map(hash), removes.map(hash)), had_attributes)
         };
         if had_attributes {
-            self.cache.kernel_cache.invalidate_attributes_of_directory(directory.node).await;
+            self.cache.kernel_cache.invalidate_attributes_but_size(directory.node).await;
         }
         ChangeGuard { directory, change }
     }

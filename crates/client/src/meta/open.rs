@@ -15,9 +15,10 @@ use sheen_wire::messages::LdlmIntentOpen;
 use sheen_wire::text::Text;
 
 use super::inline::data_value;
+use super::lookup::InodeSnapshot;
 use super::remote::refuse_striped;
 use super::{ACL_ROOM, Meta};
-use crate::cache::{CacheEpoch, ChangeOutcome, Inode, Pin, ReplyAttributes};
+use crate::cache::{ChangeOutcome, Inode, Pin, ReplyAttributes};
 use crate::call::{self, TypedReply};
 use crate::locks::{LockReference, LockRequest, PendingLock};
 use crate::mdt::{HandleCell, Mdc, MdtOpen, intent_status};
@@ -67,6 +68,8 @@ struct OpenReply {
     handle: Arc<HandleCell>,
     pending: PendingLock,
     answer: TypedReply<LdlmIntentOpen>,
+    /// What was known when it was asked.
+    about: InodeSnapshot,
 }
 
 impl OpenedInode {
@@ -85,6 +88,16 @@ impl<'a> OpenTarget<'a> {
             | Self::Name { parent: on, .. }
             | Self::Known(on)
             | Self::Remote { inode: on, .. } => on,
+        }
+    }
+
+    /// The inode that it is known to be.
+    fn known(&self) -> Option<Fid> {
+        match self {
+            Self::Create { parent, name, .. } | Self::Name { parent, name } => {
+                parent.state().directory.children.get(*name).copied()
+            }
+            Self::Known(inode) | Self::Remote { inode, .. } => Some(inode.fid),
         }
     }
 
@@ -324,6 +337,7 @@ impl Meta {
     ) -> Result<OpenAnswer, Errno> {
         let on = target.asked_on();
         let mdt = self.mdt(on.fid).await?;
+        let about = self.inode_snapshot(target.known());
         let early = cancel_before_open(&mdt, &target, flags).await;
         let (opc, bits, mode) = target.intent();
         let pending = mdt.locks.begin(LockRequest {
@@ -347,13 +361,13 @@ impl Meta {
         let dispose = move |answer: &Answer| MdtOpen::close_dropped(opener, cell, answer);
         let (pending, answer) =
             pending.send_or_dispose::<LdlmIntentOpen>(&mdt.channel, call, dispose).await?;
-        let reply = OpenReply { mdt, handle, pending, answer };
+        let reply = OpenReply { mdt, handle, pending, answer, about };
         self.note_opened(on, reply).await
     }
 
     /// Takes the MDT's answer over: data and lock first, then what it says of the inode.
     async fn note_opened(&self, on: &Inode, reply: OpenReply) -> Result<OpenAnswer, Errno> {
-        let OpenReply { mdt, handle, pending, answer } = reply;
+        let OpenReply { mdt, handle, pending, answer, about } = reply;
         let reply = answer.reply;
         let lock = call::need(reply.dlm_rep)?;
         refused(&lock)?;
@@ -378,7 +392,7 @@ impl Meta {
         }
         self.mdts.check_answered(&mdt, pin.fid).await?;
         let attributes = ReplyAttributes { body: &body, layout: &reply.mdt_md, acl: &reply.acl };
-        pin.apply_reply(&attributes, held.as_ref(), &CacheEpoch::UNKNOWN);
+        pin.apply_reply(&attributes, held.as_ref(), &about.asked(pin.fid));
         let created = lock.policy_res1.contains(Disposition::OPEN_CREATE);
         if created {
             self.changed(&mdt, answer.body.transno, &[on, &pin]);

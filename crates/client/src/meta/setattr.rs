@@ -11,7 +11,7 @@ use super::{ACL_ROOM, Meta};
 use crate::cache::{CacheEpoch, Inode, ReplyAttributes};
 use crate::call;
 use crate::data::{NewTimes, UpdatedTimes};
-use crate::types::{Credentials, SetAttributes, SetTime};
+use crate::types::{Credentials, FileType, SetAttributes, SetTime};
 
 /// By what right attributes are changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,20 +40,49 @@ impl Meta {
             SetattrRight::Open => record.valid |= AttrValid::FROM_OPEN | AttrValid::OVERRIDE,
             SetattrRight::Handle => record.valid |= AttrValid::OVERRIDE,
         }
-        let mut bits = InodeBits::UPDATE;
-        if changes.mode.is_some()
-            || changes.uid.is_some()
-            || changes.gid.is_some()
-            || changes.kill_set_id
-        {
-            bits = bits | InodeBits::LOOKUP | InodeBits::PERM;
-        }
+        let keeps_locks = self.mdt(inode.fid).await?.keeps_own_attributes();
         let updated = self.update_times(inode, changes, now).await?;
-        let sent = self.send_setattr(who, inode, record, Bytes::new(), bits).await;
+        let sent = match keeps_locks && is_learnt_from_answer(inode, changes) {
+            true => self.send_own_change(who, inode, record).await,
+            false => self.send_setattr(who, inode, record, Bytes::new(), bits_of(changes)).await,
+        };
         if let (Err(_), Some(updated)) = (&sent, updated) {
             updated.undo();
         }
         sent
+    }
+
+    /// Sends a change of which the answer says all, under locks on the inode that stay. What the kernel has of the attributes
+    /// is invalidated before: another client may have seen the change before the answer is here.
+    async fn send_own_change(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        rec_reint: RecSetattr,
+    ) -> Result<(), Errno> {
+        let mdt = self.mdt(inode.fid).await?;
+        let (asked, had_attributes) = {
+            let mut state = inode.state();
+            let had_attributes = state.attributes_covered();
+            (state.begin_own_change(), had_attributes)
+        };
+        if had_attributes {
+            self.cache.kernel_cache.invalidate_attributes_but_size(inode.node).await;
+        }
+        let request = MdsReintSetattr { rec_reint, ..MdsReintSetattr::default() };
+        let call =
+            who.sign(Call::modifying(request).with_reply_room(self.layout_room() + ACL_ROOM));
+        let answer = call::call::<MdsReintSetattr>(&*mdt.channel, call).await;
+        inode.state().end_own_change();
+        let answer = answer?;
+        self.changed(&mdt, answer.body.transno, &[inode]);
+        // A reply that was rebuilt has no access control list: it counts as a guess.
+        if let Some(body) = answer.reply.mdt_body {
+            let none = Bytes::new();
+            let attributes = ReplyAttributes { body: &body, layout: &none, acl: &answer.reply.acl };
+            inode.apply_own_change(&attributes, &asked);
+        }
+        Ok(())
     }
 
     /// Gives data that is still to be written to the MDT the times that are set now.
@@ -94,6 +123,27 @@ impl Meta {
             inode.apply_reply(&attributes, None, &CacheEpoch::UNKNOWN);
         }
         Ok(())
+    }
+}
+
+/// Whether the answer says all that becomes of the inode, so that its locks may stay; the MDT judges alike
+/// (`mds::reint::setattr`).
+fn is_learnt_from_answer(inode: &Inode, changes: &SetAttributes) -> bool {
+    let says_more = changes.size.is_some() || changes.flags.is_some();
+    let is_directory = inode.file_type().is_none_or(|kind| kind == FileType::Directory);
+    !says_more && !(is_directory && changes_rights(changes))
+}
+
+fn changes_rights(changes: &SetAttributes) -> bool {
+    let SetAttributes { mode, uid, gid, kill_set_id, .. } = changes;
+    mode.is_some() || uid.is_some() || gid.is_some() || *kill_set_id
+}
+
+/// What it touches, of an inode whose locks are given up for it.
+fn bits_of(changes: &SetAttributes) -> InodeBits {
+    match changes_rights(changes) {
+        true => InodeBits::UPDATE | InodeBits::LOOKUP | InodeBits::PERM,
+        false => InodeBits::UPDATE,
     }
 }
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use sheen_io::BoxFuture;
 use sheen_rpc::Channel;
+use sheen_types::access::{Capability, Subject};
 use sheen_types::futures;
 use sheen_types::limits::NAME_BYTES_MAX;
 use sheen_types::{Errno, Extent, Fid};
-use sheen_wire::md::{LayoutIntentOp, ObdStatfs};
+use sheen_wire::md::{FileFlags, LayoutIntentOp, ObdStatfs};
 
 use super::permission::owns;
 use super::{
@@ -30,6 +31,12 @@ const STATFS_BLOCK: u32 = 4096;
 
 /// Of regular files it says nothing.
 const STICKY: u32 = 0o1000;
+
+/// Set-user-id and set-group-id.
+const SET_ID: u32 = 0o6000;
+
+/// Flags of inodes that refuse changes.
+const FROZEN: FileFlags = FileFlags(FileFlags::IMMUTABLE.0 | FileFlags::APPEND.0);
 
 impl FileSystem {
     /// Attributes. Size, blocks and times are current: from the MDT, merged with those of the file's objects
@@ -100,16 +107,22 @@ impl FileSystem {
         }
         if self.0.kills_set_id(who, &inode, &changes) {
             (changes.mode, changes.kill_set_id) = (None, true);
+        } else {
+            changes.kill_set_id = takes_set_id(&inode, &changes);
         }
         let changed = async {
-            if !self.0.changes_nothing(who, &inode, &changes).await? {
+            if !self.0.is_so_already(who, &inode, &changes)
+                && !self.0.changes_nothing(who, &inode, &changes).await?
+            {
                 let change = self.0.change(who, &inode, &changes, right);
                 match changes.mode.is_some() || changes.uid.is_some() || changes.gid.is_some() {
                     true => self.0.changing_rights(&inode, true, change).await?,
                     false => change.await?,
                 }
             }
-            self.0.stat(who, &inode).await
+            // Before Linux 6.16 the kernel applies this answer even after it was notified that the lock has gone.
+            let stat = self.0.stat(who, &inode).await?;
+            Ok(Stat { keep: false, ..stat })
         };
         self.0.answer_and_end_retry(who, changed.await)
     }
@@ -235,6 +248,33 @@ impl Mounted {
         Ok(inode.state().last_attributes().is_some_and(|known| !owns(known.uid, who)))
     }
 
+    /// Whether this is a `chmod` or `chown` to what the inode has already, and was changed last in this second: the protocol
+    /// carries whole seconds, so that the change time would stay as well. (`tar` as root, `cp -a` and `install` do so for
+    /// each file that they make.) No RPC: what is known is under a lock.
+    fn is_so_already(&self, who: &Credentials, inode: &Inode, changes: &SetAttributes) -> bool {
+        let SetAttributes { mode, uid, gid, .. } = *changes;
+        let of_rights = SetAttributes { mode, uid, gid, ..SetAttributes::default() };
+        if of_rights == SetAttributes::default() || of_rights != *changes {
+            return false;
+        }
+        let who = self.judged(who);
+        let state = inode.state();
+        let Some(known) = state.last_attributes().filter(|_| state.attributes_covered()) else {
+            return false;
+        };
+        let is_owner = who.uid == known.uid
+            || who.uid == 0 && who.can(Capability::FileOwner) && who.can(Capability::Chown);
+        let is_same = mode.is_none_or(|mode| mode & 0o7777 == known.mode & 0o7777)
+            && uid.is_none_or(|uid| uid == known.uid)
+            && gid.is_none_or(|gid| gid == known.gid);
+        // Such a change may take set-id bits off, and frozen files refuse it.
+        let is_plain = known.mode & SET_ID == 0 && known.flags & FROZEN.0 == 0;
+        is_owner
+            && is_same
+            && is_plain
+            && known.ctime.seconds >= self.meta.world.clock.wall().seconds
+    }
+
     /// Changes attributes on the MDT, then on the OSTs, under these locks.
     pub(super) async fn change(
         &self,
@@ -258,6 +298,7 @@ impl Mounted {
             return Ok(());
         }
         if let Some(size) = changes.size {
+            self.take_capabilities(who, inode).await?;
             inode.state().ask_osts_for_size();
             self.kernel_cache.truncate_pages(inode.node, size);
             let truncating = inode.begin_truncate(size);
@@ -335,6 +376,30 @@ pub(super) fn loses_set_id(who: &Credentials, inode: &Inode) -> bool {
     let is_kept = who.uid == 0 || known.file_type() == FileType::Directory;
     let takes_group_id = || !who.keeps_group_id(known.mode, known.gid);
     !is_kept && (without_set_id(known.mode) != known.mode || takes_group_id())
+}
+
+/// Whether a change takes set-id bits, of a kernel that leaves that to us: a new owner does, a cut by a caller of whom the kernel
+/// says so, and what changes nothing, as `chown` to no owner and the kernel before a write. The MDT judges; it is asked also
+/// where the mode is not known under a lock.
+fn takes_set_id(inode: &Inode, changes: &SetAttributes) -> bool {
+    let SetAttributes { uid, gid, kill_set_id, .. } = *changes;
+    let of_nothing = SetAttributes { ctime: changes.ctime, ..SetAttributes::default() };
+    let state = inode.state();
+    let mode = state.last_attributes().map_or(0, |known| known.mode);
+    if state.file_type() == Some(FileType::Directory) {
+        return false;
+    }
+    match uid.is_some() || gid.is_some() {
+        true => mode & SET_ID != 0 || !state.rights_covered(),
+        false => (kill_set_id || *changes == of_nothing) && without_set_id(mode) != mode,
+    }
+}
+
+/// Whether a file has set-id bits that a write takes.
+pub(super) fn has_set_id(inode: &Inode) -> bool {
+    let state = inode.state();
+    let mode = state.last_attributes().map_or(0, |known| known.mode);
+    without_set_id(mode) != mode
 }
 
 /// What the kernel leaves of the mode of a file that is written: the set-group-id bit of one that its group may not

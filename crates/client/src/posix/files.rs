@@ -8,7 +8,7 @@ use bytes::Bytes;
 use sheen_io::job::{self, InJob};
 use sheen_types::{Errno, Extent, Name, Timestamp};
 
-use super::attributes::loses_set_id;
+use super::attributes::{has_set_id, loses_set_id};
 use super::handles::OpenFile;
 use super::{
     Credentials, Entry, Fallocate, FileHandle, FileSystem, FileType, LockOwner, Mounted, NodeId,
@@ -217,7 +217,21 @@ impl FileSystem {
     /// As `pwrite(2)`. What fails after the answer is reported by the next flush or fsync.
     #[boxed]
     pub async fn write(&self, handle: FileHandle, offset: u64, data: Bytes) -> Result<u32, Errno> {
-        self.write_for(Writer::Program, handle, offset, data).await
+        self.write_for(Writer::Program(Caller::Opener), handle, offset, data).await
+    }
+
+    /// As `write`, by a caller without `CAP_FSETID`, though root may have opened the file: set-id bits go.
+    ///
+    /// # Errors
+    /// As `pwrite(2)`.
+    #[boxed]
+    pub async fn write_and_take_set_id(
+        &self,
+        handle: FileHandle,
+        offset: u64,
+        data: Bytes,
+    ) -> Result<u32, Errno> {
+        self.write_for(Writer::Program(Caller::WithoutSetId), handle, offset, data).await
     }
 
     /// As `write`, for bytes of the kernel's own pages, which a program has changed through a mapping: they have
@@ -251,14 +265,17 @@ impl FileSystem {
         let page_write = page_write.map(|range| self.0.begin_page_write(&file.pin, range));
         let call_pages = range.and_then(|range| match writer {
             Writer::Mapping => Some(CallPages::of(range)),
-            Writer::Program if file.bypasses_page_cache => None,
-            Writer::Program => CallPages::written(range),
+            Writer::Program(_) if file.bypasses_page_cache => None,
+            Writer::Program(_) => CallPages::written(range),
         });
-        self.0.take_set_id(&file).await?;
+        match writer {
+            Writer::Program(caller) => self.0.take_privileges(&file, caller).await?,
+            Writer::Mapping => self.0.take_set_id(&file, Caller::Opener).await?,
+        }
         self.0.check_writable(&file)?;
         let at = match writer {
-            Writer::Program if file.flags.has(OpenFlags::APPEND) => WriteAt::End(offset),
-            Writer::Program | Writer::Mapping => WriteAt::Offset(offset),
+            Writer::Program(_) if file.flags.has(OpenFlags::APPEND) => WriteAt::End(offset),
+            Writer::Program(_) | Writer::Mapping => WriteAt::Offset(offset),
         };
         file.note_modified();
         let is_mapped = matches!(writer, Writer::Mapping);
@@ -275,10 +292,10 @@ impl FileSystem {
         self.0.heat_up(&file, true, written.into());
         match writer {
             // The kernel would wait for this very answer before it releases these pages.
-            Writer::Program if file.bypasses_page_cache => {
+            Writer::Program(_) if file.bypasses_page_cache => {
                 self.0.drop_bypassed_pages(&file.pin, offset, written.into()).await;
             }
-            Writer::Program | Writer::Mapping => {
+            Writer::Program(_) | Writer::Mapping => {
                 self.0.note_pages_used(file.pin.node, offset, written.into());
             }
         }
@@ -369,7 +386,7 @@ impl FileSystem {
         let file = self.0.handles.get(handle)?;
         let range = Extent::of_length(offset, length).ok_or(Errno::EINVAL)?;
         self.0.check_writable(&file)?;
-        self.0.take_set_id(&file).await?;
+        self.0.take_privileges(&file, Caller::Opener).await?;
         file.note_modified();
         let locking = file.locking();
         let allocate =
@@ -424,11 +441,20 @@ impl FileSystem {
     }
 }
 
+/// Who writes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Caller {
+    /// The one who has opened the file, as far as is known.
+    Opener,
+    /// One without `CAP_FSETID`.
+    WithoutSetId,
+}
+
 /// Where the bytes that are written come from.
 #[derive(Clone, Copy)]
 enum Writer {
     /// Those that a program gave to `write(2)`.
-    Program,
+    Program(Caller),
     /// Those of pages that a mapping has changed: the kernel's write-back.
     Mapping,
 }
@@ -542,10 +568,18 @@ impl Mounted {
         Ok(self.insert_handle(who, pin, (flags, tally), open, began_empty))
     }
 
-    /// Takes the set-id bits off a file that any user but the superuser writes. The kernel asks for that
-    /// itself only before it writes into its pages or allocates, and not for all.
-    async fn take_set_id(&self, file: &OpenFile) -> Result<(), Errno> {
-        if !loses_set_id(&file.who, &file.pin) {
+    /// What a write takes from a file: set-id bits, and the capabilities of a program. The kernel asks for the latter before
+    /// the first write, and then believes that there are none until it gets new attributes (`S_NOSEC`); another client may
+    /// have given some since.
+    async fn take_privileges(&self, file: &OpenFile, caller: Caller) -> Result<(), Errno> {
+        self.take_set_id(file, caller).await?;
+        self.take_capabilities(&file.who, &file.pin).await
+    }
+
+    /// Takes the set-id bits off a file that any user but the superuser writes.
+    async fn take_set_id(&self, file: &OpenFile, caller: Caller) -> Result<(), Errno> {
+        let forced = caller == Caller::WithoutSetId && has_set_id(&file.pin);
+        if !forced && !loses_set_id(&file.who, &file.pin) {
             return Ok(());
         }
         let changes = SetAttributes { kill_set_id: true, ..SetAttributes::default() };

@@ -45,6 +45,8 @@ mod open_cache;
 #[cfg(test)]
 mod open_cache_tests;
 #[cfg(test)]
+mod own_attributes_tests;
+#[cfg(test)]
 mod own_names_tests;
 mod page_handoff;
 mod page_limit;

@@ -112,7 +112,7 @@ impl FileSystem {
         let made = self.make_node(who, parent, name, mode, NewNode::DirectoryOn(mdt)).await?;
         let stale = StaleName { parent, name: name.clone(), by: NameInvalidation::Drop };
         self.0.kernel_cache.invalidate_names(vec![stale]).await;
-        self.0.kernel_cache.invalidate_attributes_of_directory(parent).await;
+        self.0.kernel_cache.invalidate_attributes_but_size(parent).await;
         self.forget(made.node, 1);
         Ok(())
     }

@@ -1,12 +1,14 @@
 //! Extended attributes.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use sheen_types::Errno;
 use sheen_types::limits::{XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 
 use super::{Credentials, FileSystem, FileType, Mounted, NodeId, XattrMode};
 use crate::boxed;
-use crate::cache::{Inode, LayoutState, read_layout};
+use crate::cache::{Inode, LayoutState, Xattrs, read_layout};
 
 /// A file's layout, or a directory's default one, as `lfs` and `getfattr` know it.
 const LUSTRE_LOV: &[u8] = b"lustre.lov";
@@ -40,6 +42,8 @@ const RESERVED: [&[u8]; 7] = [
     b"trusted.lfsck_ns",
     SOM,
 ];
+/// What a program may do though its user is not the superuser. A write takes it.
+const CAPABILITY: &[u8] = b"security.capability";
 /// What every user who may read the file can read.
 const USER: &[u8] = b"user.";
 /// What only the superuser sees.
@@ -71,6 +75,9 @@ impl FileSystem {
         }
         if name.starts_with(TRUSTED) && who.uid != 0 {
             return Err(Errno::ENODATA);
+        }
+        if name == CAPABILITY {
+            inode.state().file.kernel_asked_for_capabilities = true;
         }
         let value = match name {
             SOM => self.0.meta.getxattr(who, &inode, name).await,
@@ -203,6 +210,41 @@ impl Mounted {
         match name == ACL_ACCESS {
             true => self.changing_rights(inode, false, change).await,
             false => change.await,
+        }
+    }
+
+    /// Takes a program's capabilities off a file that is written or cut, if the kernel has asked for them before: it may
+    /// believe that there are none. No RPC while a lock covers the inode's extended attributes, as far as they were had
+    /// at once.
+    ///
+    /// # Errors
+    /// `EPERM` to a user whose write the MDT does not let take them.
+    pub(super) async fn take_capabilities(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+    ) -> Result<(), Errno> {
+        {
+            if !self.kernel_cache.has_notifier() {
+                return Ok(());
+            }
+            let state = inode.state();
+            let has_none = |all: &Arc<Xattrs>| !all.contains_key(CAPABILITY);
+            let caches = self.meta.caches_xattrs();
+            if !state.file.kernel_asked_for_capabilities
+                || state.has_no_xattrs()
+                || caches && state.xattrs().is_some_and(has_none)
+            {
+                return Ok(());
+            }
+        }
+        // A question that fails counts as none, as for the kernel. And of two writers one comes first.
+        if self.value_of(who, inode, CAPABILITY).await.is_err() {
+            return Ok(());
+        }
+        match self.meta.setxattr(who, inode, CAPABILITY, None, XattrMode::Any).await {
+            Err(Errno::ENODATA) => Ok(()),
+            taken => taken,
         }
     }
 

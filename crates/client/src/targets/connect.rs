@@ -60,6 +60,7 @@ pub(crate) fn offer_to_mdt() -> ObdConnectData {
     ObdConnectData {
         flags,
         flags2: ConnectFlags2::OWN_NAMES
+            | ConnectFlags2::OWN_ATTRIBUTES
             | ConnectFlags2::OVERSTRIPING
             | ConnectFlags2::LOCK_CONVERT
             | ConnectFlags2::DOM_LVB

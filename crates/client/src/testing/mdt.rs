@@ -43,6 +43,8 @@ pub(crate) struct FakeMdt {
     pub(crate) gives_all_to_second: AtomicBool,
     /// Whether it leaves a client's own locks on directories that the client changes.
     pub(crate) own_names: AtomicBool,
+    /// Whether it leaves a client's own locks on inodes whose attributes the client changes.
+    pub(crate) own_attributes: AtomicBool,
     /// Whether it takes batches.
     pub(crate) takes_batches: AtomicBool,
     /// The bulk that came with the last request.
@@ -228,6 +230,7 @@ impl Channel for FakeMdt {
         let mut flags2 = ConnectFlags2::NONE;
         for (has, flag) in [
             (&self.own_names, ConnectFlags2::OWN_NAMES),
+            (&self.own_attributes, ConnectFlags2::OWN_ATTRIBUTES),
             (&self.takes_batches, ConnectFlags2::BATCH_RPC),
         ] {
             if has.load(Ordering::Relaxed) {

@@ -89,7 +89,7 @@ impl Filesystem for Adapter {
             atime: wanted.atime.map(convert::set_time),
             mtime: wanted.mtime.map(convert::set_time),
             ctime: wanted.ctime,
-            kill_set_id: false,
+            kill_set_id: wanted.kill_set_id,
             flags: None,
         };
         let (files, who) = (self.files.clone(), self.credentials_of(request, 0));
@@ -412,6 +412,7 @@ impl Filesystem for Adapter {
         pending_sizes.note_call(request.pid());
         let (is_tracked, thread) = (self.is_tracked(request), request.pid());
         let is_of_mapping = how.contains(WriteFlags::CACHE);
+        let takes_set_id = how.contains(WriteFlags::KILL_SUIDGID);
         let (backs, order) = self.order(number, offset, data.len() as u64);
         let mut waiting = self.waits.call(request, EndedBy::Killed);
         let resent = Resent::of(request);
@@ -438,7 +439,10 @@ impl Filesystem for Adapter {
             }
             let mut call = pin!(backs.after_earlier(order, async {
                 resent.may_write(&files, handle(opened), offset).await?;
-                files.write(handle(opened), offset, data).await
+                match takes_set_id {
+                    true => files.write_and_take_set_id(handle(opened), offset, data).await,
+                    false => files.write(handle(opened), offset, data).await,
+                }
             }));
             let written = waiting.wait(call.as_mut()).await;
             if pending_sizes.any() && bypasses_page_cache(&files, opened, flags) {

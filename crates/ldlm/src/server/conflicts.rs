@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use sheen_types::{Extent, InodeBits, LockMode};
 
 use super::shard::{Group, Lock, Resource, Shard, WantedLock, tree_of};
+use super::types::{Spared, SparedLocks};
 use crate::interval::IntervalTree;
 use crate::{Owner, Policy};
 
@@ -62,9 +63,14 @@ impl Shard {
     /// Whether a lock, once granted, does not conflict because of whose it is. While it waits it
     /// keeps its turn: a stream of changes would never let its own client read.
     pub(super) fn is_spared(&self, slot: u32, wanted: &WantedLock) -> bool {
-        let Some(export) = wanted.spares else { return false };
+        let Some(Spared { export, locks }) = wanted.spares else { return false };
         let lock = self.lock(slot);
-        lock.requested == LockMode::Pr && lock.owner == Owner::Export(export)
+        let is_spared_mode = match lock.requested {
+            LockMode::Pr => true,
+            LockMode::Cr | LockMode::Cw | LockMode::Pw => locks == SparedLocks::ReadersAndWriters,
+            _ => false,
+        };
+        is_spared_mode && lock.owner == Owner::Export(export)
     }
 
     fn tree_conflicts<F>(

@@ -46,7 +46,7 @@ pub use self::contention::ContentionLimits;
 use self::shard::{LockState, Shard};
 pub use self::types::{
     Action, Config, Enqueue, Enqueued, Gauges, GlimpseTarget, Granted, LockError, LockInfo,
-    Prolonged,
+    Prolonged, Spared, SparedLocks,
 };
 use self::waits::{FlockOwner, WaitGraph};
 use crate::mix::{LockHandles, SHARDS, SeededBuildHasher, spread};

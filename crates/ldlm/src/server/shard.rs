@@ -9,7 +9,7 @@ use sheen_types::{Extent, HashMap, InodeBits, Instant, LockHandle, LockMode, Res
 
 use super::demand::RecentDemand;
 use super::flocks::Flocks;
-use super::types::{Gauges, LockInfo};
+use super::types::{Gauges, LockInfo, Spared};
 use super::waits::FlockOwner;
 use crate::interval::IntervalTree;
 use crate::mix::{LockHandles, LockLocation, SLOTS_MAX, SeededBuildHasher};
@@ -42,7 +42,7 @@ pub(super) struct Lock {
     pub(super) remote_handle: LockHandle,
     pub(super) flags: LockFlags,
     /// See [`WantedLock::spares`].
-    spares: Option<u64>,
+    spares: Option<Spared>,
     /// Another lock waits for this one and its holder has been informed, or will be with the grant.
     pub(super) is_waited_for: bool,
     /// Its dirty data need not be written back.
@@ -65,8 +65,8 @@ pub(super) struct Lock {
 pub(super) struct WantedLock {
     pub(super) policy: Policy,
     pub(super) mode: LockMode,
-    /// The export whose `PR` locks do not count.
-    pub(super) spares: Option<u64>,
+    /// The client whose granted locks do not count.
+    pub(super) spares: Option<Spared>,
 }
 
 /// The locks of one export.

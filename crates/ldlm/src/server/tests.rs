@@ -8,7 +8,9 @@ use proptest::prelude::*;
 use sheen_types::{Errno, Extent, HashMap, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
 use super::waits::FlockOwner;
-use super::{Action, Config, Enqueue, Enqueued, LockError, LockInfo, Namespace};
+use super::{
+    Action, Config, Enqueue, Enqueued, LockError, LockInfo, Namespace, Spared, SparedLocks,
+};
 use crate::limits::{FLOCKS_WAITING_PER_CLIENT, FLOCKS_WAITING_PER_OWNER};
 use crate::{LockFlags, Owner, Policy};
 
@@ -52,14 +54,18 @@ impl Bench {
 
     /// A change of the server's on behalf of a client, as the MDT asks for it.
     fn change(&mut self, asks: u64) -> Enqueued {
+        self.change_sparing(LockMode::Cw, Spared { export: asks, locks: SparedLocks::Readers })
+    }
+
+    fn change_sparing(&mut self, mode: LockMode, spared: Spared) -> Enqueued {
         let request = Enqueue {
             resource: name(1),
             policy: Policy::bits(InodeBits::UPDATE),
-            mode: LockMode::Cw,
+            mode,
             flags: NONE,
             owner: Owner::Local,
             remote_handle: LockHandle(0),
-            spares: Some(asks),
+            spares: Some(spared),
         };
         self.namespace.enqueue(NOW, request, &mut self.actions)
     }
@@ -311,6 +317,26 @@ fn a_change_waits_for_a_lock_of_its_own_client_that_is_no_reader() {
     let (own, ..) = granted(bench.ask(client(1), policy, LockMode::Pw, NONE));
     waiting(bench.change(1));
     assert_eq!(bench.revoked(), [own]);
+}
+
+/// A client that writes a file on the MDT has all of its bits for writing.
+#[test]
+fn a_change_of_attributes_spares_the_lock_of_its_own_client_that_writes_and_of_no_other() {
+    let mut bench = Bench::new();
+    let policy = Policy::bits(InodeBits::UPDATE | InodeBits::DOM);
+    let own = Spared { export: 1, locks: SparedLocks::ReadersAndWriters };
+    let (held, ..) = granted(bench.ask(client(1), policy, LockMode::Pw, NONE));
+    let (first, ..) = granted(bench.change_sparing(LockMode::Pw, own));
+    assert_eq!(bench.revoked(), []);
+    // What is asked for meanwhile waits for the change.
+    let late = waiting(bench.ask(client(2), Policy::bits(InodeBits::UPDATE), LockMode::Pr, NONE));
+    bench.cancel(Owner::Local, first);
+    bench.cancel(client(1), held);
+    bench.actions.clear();
+
+    let other = Spared { export: 1, ..own };
+    waiting(bench.change_sparing(LockMode::Pw, other));
+    assert_eq!(bench.revoked(), [late]);
 }
 
 #[test]

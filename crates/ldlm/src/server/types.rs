@@ -30,9 +30,26 @@ pub struct Enqueue {
     pub owner: Owner,
     /// The lock's handle at the client, under which callbacks reach it there; 0 for local locks.
     pub remote_handle: LockHandle,
-    /// An export whose `PR` locks do not conflict here: it asked for what this lock is taken for,
-    /// and corrects what it knows by itself.
-    pub spares: Option<u64>,
+    /// The client that asked for what this lock is taken for, if it corrects what it knows by itself.
+    pub spares: Option<Spared>,
+}
+
+/// A client whose granted locks do not conflict with the lock that is taken for a change of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spared {
+    /// Its export.
+    pub export: u64,
+    /// Which of its locks.
+    pub locks: SparedLocks,
+}
+
+/// Which locks of a client stay through its own change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SparedLocks {
+    /// `PR`.
+    Readers,
+    /// `CR`, `CW`, `PR` and `PW`.
+    ReadersAndWriters,
 }
 
 /// The answer to an [`Enqueue`].

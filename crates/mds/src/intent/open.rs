@@ -28,7 +28,7 @@ use crate::open_table::{OpenFile, OpenTable};
 use crate::placement::ReservedObjects;
 use crate::reint::CreateSpec;
 use crate::vouched_sizes::BeforeWriter;
-use crate::{Mdt, layouts, locks, remote};
+use crate::{Mdt, layouts, locks, remote, xattrs};
 
 /// What an open asks for, as an intent or as a bare REINT.
 pub(super) struct OpenRequest<'a> {
@@ -450,7 +450,8 @@ impl Mdt {
             body.valid |= sheen_wire::md::Valid::EASIZE;
             body.eadatasize = progress.layout.len() as u32;
         }
-        progress.acl = add_acl(context, &whole.xattrs, &mut body);
+        let acl = whole.xattrs.get(xattrs::ACL_ACCESS).unwrap_or_default();
+        progress.acl = add_acl(context, acl, &mut body);
         progress.body = MdtBody { open_handle: progress.body.open_handle, ..body };
         Ok(())
     }

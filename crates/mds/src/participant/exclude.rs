@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_target::{
-    Export, Incarnation, LockGuard, StoreKey, Target, Wait, store_errno, while_waiting,
+    Export, Incarnation, LockGuard, SparedLocks, StoreKey, Target, Wait, store_errno, while_waiting,
 };
 use sheen_types::{Errno, Fid, InodeBits, LockMode, Uuid};
 use sheen_wire::connect::ConnectFlags2;
@@ -345,13 +345,13 @@ pub(super) async fn revoke(
     let export = target.export_of(client);
     let corrects =
         |export: &Arc<Export>| export.connect_data().flags2.contains(ConnectFlags2::OWN_NAMES);
-    let spared = export.filter(corrects);
+    let spared = export.filter(corrects).map(|export| export.spared(SparedLocks::Readers));
     let mut guards = Vec::with_capacity(revoked.len());
     for what in revoked {
         guards.push(match *what {
             Revoked::Listing(directory) => {
                 let (bits, mode) = (InodeBits::UPDATE, LockMode::Cw);
-                target.lock_inode_sparing(directory, bits, mode, spared.as_deref()).await?
+                target.lock_inode_sparing(directory, bits, mode, spared).await?
             }
             Revoked::Inode(_, InodeBits(0)) => continue,
             Revoked::Inode(fid, bits) => target.lock_inode(fid, bits, LockMode::Ex).await?,

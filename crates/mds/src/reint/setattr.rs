@@ -1,21 +1,24 @@
 //! chmod, chown, utimes, truncate's part on the MDT, inode flags, and a directory's default layout.
 
+use bytes::Bytes;
 use sheen_layout::plan::Plan;
 use sheen_store::AttributePatch;
-use sheen_target::{Context, Outcome, ReplyRecording};
+use sheen_target::{Context, Outcome, ReplyRecording, store_errno};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, Timestamp};
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
+use sheen_wire::connect::ConnectFlags2;
 use sheen_wire::lov::LovMagic;
 use sheen_wire::md::{AttrValid, Bias, FileFlags, MdsOpenFlags, MdtBody, PosixAcl, RecSetattr};
 use sheen_wire::messages::{MdsReintSetattr, MdsReintSetattrReply};
 
+use crate::answer::add_acl;
 use crate::caller::{Caller, Capability, May, access_list};
 use crate::change_set::ChangeSet;
 use crate::hold::HoldGuard;
 use crate::inode::Inode;
 use crate::placement::Owner;
 use crate::vouched_sizes::SizeRecord;
-use crate::{Mdt, dot_lustre, layouts, xattrs};
+use crate::{Mdt, dot_lustre, layouts, locks, xattrs};
 
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
@@ -85,10 +88,11 @@ impl Mdt {
         if record.valid.contains(AttrValid::SIZE) {
             self.note_truncate(context, record);
         }
-        if record.valid.intersects(AttrValid::ATIME | AttrValid::MTIME | AttrValid::CTIME) {
+        if record.valid.intersects(AttrValid::ATIME | AttrValid::MTIME) {
             self.note_times(context, inode.fid);
         }
-        let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Pw).await?;
+        let is_corrected = is_corrected_by_client(context, record, &inode);
+        let _lock = locks::change_attributes(context, inode.fid, bits, is_corrected).await?;
         let mut changes = self.change_set();
         add_owner(&mut changes, &inode, &patch)?;
         add_size(&mut changes, &inode, record)?;
@@ -99,9 +103,9 @@ impl Mdt {
         self.execute(context, &held, changes, ReplyRecording::Done)?;
         // It is done: where the disk fails to say what has become of the inode, the answer has no
         // attributes.
-        let mdt_body = self.setattr_body(inode.fid).unwrap_or_default();
+        let (mdt_body, acl) = self.changed_attributes(context, inode.fid).unwrap_or_default();
         let mdt_body = Some(mdt_body);
-        Ok(Outcome::ok(MdsReintSetattrReply { mdt_body, ..Default::default() }))
+        Ok(Outcome::ok(MdsReintSetattrReply { mdt_body, acl, ..Default::default() }))
     }
 
     /// A file that is cut has no lease any more, unless its holder cuts it.
@@ -117,9 +121,16 @@ impl Mdt {
         Ok(())
     }
 
-    fn setattr_body(&self, fid: Fid) -> Result<MdtBody, Errno> {
+    /// What has become of an inode; with its access control list for a client whose locks on it stay.
+    fn changed_attributes(&self, context: &Context, fid: Fid) -> Result<(MdtBody, Bytes), Errno> {
         let inode = self.inode(fid)?;
-        Ok(self.body(&inode, self.layout(&inode)?.is_some()))
+        let mut body = self.body(&inode, self.layout(&inode)?.is_some());
+        if !context.has2(ConnectFlags2::OWN_ATTRIBUTES) {
+            return Ok((body, Bytes::new()));
+        }
+        let list = self.store.xattr(fid, xattrs::ACL_ACCESS).map_err(store_errno)?;
+        let acl = add_acl(context, list.unwrap_or_default(), &mut body);
+        Ok((body, acl))
     }
 
     /// What changes, after all checks (`mdd_fix_attr`): each bit of `valid` is judged, alone and beside any
@@ -244,13 +255,32 @@ impl Mdt {
     }
 }
 
+/// Whether the client that asks for a change learns all of it from the answer, so that its own locks may stay. What
+/// else a change touches under these locks is not in it: bytes and layout of a file that is cut, open files
+/// and projects that flags and identities decide about. Nor are the names in a directory, which users may use or not
+/// by its mode.
+fn is_corrected_by_client(context: &Context, record: &RecSetattr, inode: &Inode) -> bool {
+    let times = AttrValid::ATIME | AttrValid::MTIME | AttrValid::CTIME;
+    let chosen = AttrValid::ATIME_SET | AttrValid::MTIME_SET | AttrValid::CTIME_SET;
+    let mode = AttrValid::MODE | AttrValid::KILL_SUID | AttrValid::KILL_SGID;
+    let rights = mode | AttrValid::UID | AttrValid::GID;
+    let corrected = if inode.is_directory() { AttrValid::NONE } else { rights };
+    let by_right = AttrValid::FROM_OPEN | AttrValid::OVERRIDE | AttrValid::FORCE;
+    let further = record.valid.without(times | chosen | corrected | by_right);
+    context.has2(ConnectFlags2::OWN_ATTRIBUTES) && further == AttrValid::NONE
+}
+
 /// Adds that the objects of a file get its new owner.
 fn add_owner(
     changes: &mut ChangeSet<'_>,
     inode: &Inode,
     patch: &AttributePatch,
 ) -> Result<(), Errno> {
-    let is_changed = patch.uid.is_some() || patch.gid.is_some() || patch.project.is_some();
+    let old = &inode.attributes;
+    let is_new = |given: Option<u32>, old: u32| given.is_some_and(|given| given != old);
+    let is_changed = is_new(patch.uid, old.uid)
+        || is_new(patch.gid, old.gid)
+        || is_new(patch.project, old.project);
     if is_changed && let Some(layout) = changes.mdt.layout(inode)? {
         let owner = Owner {
             uid: patch.uid.unwrap_or(inode.attributes.uid),

@@ -23,6 +23,7 @@ mod mismatches;
 mod names;
 mod opens;
 mod over_mdts;
+mod own_attributes;
 mod participant;
 mod placing;
 mod recovery;

@@ -26,7 +26,7 @@ const AT_ONCE: Duration = Duration::from_secs(5);
 const COMPONENT: usize = 64 << 10;
 
 /// New files begin on the MDT.
-fn begin_on_mdt(cluster: &Cluster) -> Outcome {
+pub(crate) fn begin_on_mdt(cluster: &Cluster) -> Outcome {
     let mnt = cluster.mnt();
     let mnt = mnt.to_string_lossy();
     cluster.must(&["lfs", "setstripe", "-E", "64K", "-L", "mdt", "-E", "-1", "-c", "1", &mnt])?;
@@ -80,7 +80,10 @@ fn requests(cluster: &Cluster) -> Outcome<BTreeMap<String, u64>> {
 }
 
 /// What `work` asked for, by kind.
-fn asked_by(cluster: &Cluster, work: impl FnOnce() -> Outcome) -> Outcome<Vec<(String, u64)>> {
+pub(crate) fn asked_by(
+    cluster: &Cluster,
+    work: impl FnOnce() -> Outcome,
+) -> Outcome<Vec<(String, u64)>> {
     let before = requests(cluster)?;
     work()?;
     let mut after = requests(cluster)?;

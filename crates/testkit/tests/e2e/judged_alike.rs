@@ -138,7 +138,9 @@ fn renames_are_judged_as_on_tmpfs() {
 }
 
 const MODES: [u32; 9] = [0o2666, 0o2676, 0o4666, 0o6666, 0o6676, 0o6777, 0o666, 0o7777, 0o1777];
-const CHANGES: [(&str, &str); 8] = [
+/// The last one: root opens, and a user writes. A member of the file's group keeps a set-group-id bit that no group may
+/// execute with; whose member the user is goes unseen then.
+const CHANGES: [(&str, &str); 11] = [
     ("write", "echo x 1<>$f"),
     ("append", "echo x >>$f"),
     ("open", ": >$f"),
@@ -147,6 +149,12 @@ const CHANGES: [(&str, &str); 8] = [
     ("allocate", "fallocate -l 5000 $f"),
     ("punch", "fallocate -p -l 5 $f"),
     ("group", "chgrp $(id -g) $f"),
+    ("owner", "chown $(stat -c %u $f) $f"),
+    ("nothing", "chown '' $f"),
+    (
+        "handed",
+        "case $f in *[26]666) ;; *) setpriv --reuid 12002 --regid 12002 --clear-groups sh -c 'echo x >&3' 3<>$f;; esac",
+    ),
 ];
 
 fn make_files(folder: &Path) -> Outcome {

@@ -17,6 +17,7 @@ mod dom;
 mod dom_deaths;
 mod effects;
 mod faults;
+mod few_requests;
 mod flags;
 mod fsck;
 mod full;
