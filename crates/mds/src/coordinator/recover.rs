@@ -116,8 +116,8 @@ impl Redo for Mdt {
         })
     }
 
-    fn hide_unfinished<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, ()> {
-        Box::pin(self.hide_unfinished_parts(target))
+    fn hide_unfinished(&self, target: &Target) {
+        self.hide_unfinished_parts(target);
     }
 
     fn release_earlier<'a>(&'a self, target: &'a Arc<Target>, mdt: MdtIndex) -> BoxFuture<'a, ()> {

@@ -5,15 +5,12 @@
 //! asks it for, and releases it by that number when all parts are applied. It is entered anew when clients have replayed what they
 //! have to: a replayed open of an inode that moves must not wait for its coordinator, which waits for the end of recovery.
 
-use std::sync::Arc;
-
 use parking_lot::Mutex;
 use sheen_target::{Incarnation, Target};
 use sheen_types::{ChangeId, Errno};
 use sheen_wire::out::ObjectUpdate;
 
 use super::apply::keys_of;
-use super::exclude::needs_of;
 use super::table::Entry;
 use crate::Mdt;
 
@@ -38,16 +35,17 @@ impl Mdt {
         Ok(())
     }
 
-    /// Hides what was noted, as far as it is here.
-    pub(crate) async fn hide_unfinished_parts(&self, target: &Arc<Target>) {
+    /// Hides what was noted, as far as it is here. The shards of its names are not acquired: a request that holds them has come
+    /// before it, and may wait for a lock that no one gives up before recovery ends. Nothing is applied here under what is entered.
+    pub(crate) fn hide_unfinished_parts(&self, target: &Target) {
         let unfinished = std::mem::take(&mut *self.unfinished.0.lock());
         let here = unfinished.into_iter().filter(|(id, _)| target.part_here(*id).is_some());
         for (id, entry) in here {
             let (coordinator, number) = (entry.coordinator, entry.number);
-            let _shards = self.exclusion.acquire(needs_of(&entry.keys)).await;
             match self.exclusion.remote.enter(entry) {
                 Ok(()) => self.note_applied(coordinator, number),
-                // It was released meanwhile, or its coordinator has started anew: that sends the parts itself.
+                // It was released meanwhile, or its coordinator has started anew: that sends the parts itself. Or another change
+                // was excluded before: then it is shown before all have applied it.
                 Err(why) => {
                     tracing::debug!(target = target.name(), change = %id, ?why, "is not hidden");
                 }

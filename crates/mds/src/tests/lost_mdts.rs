@@ -20,6 +20,7 @@ use super::checks::cut_is_sound;
 use super::harness::{Client, DIRECTORY, Server, run};
 use super::recovery::finish_recovery;
 use super::several::{of_mdt, offer, start};
+use crate::exclusion::Needs;
 
 const ROOT: Fid = Fid::ROOT;
 
@@ -493,11 +494,13 @@ fn what_is_complete_is_said_to_an_mdt_behind_one_that_is_away() {
     run(test, &world);
 }
 
-/// It has its part durable, or gets it back: the third one has not applied its own.
+/// It has its part durable, or gets it back: the third one has not applied its own. A request that holds the name, and may wait
+/// for the end of recovery, is not waited for.
 #[test]
 fn an_mdt_of_three_that_was_lost_hides_its_part_until_all_are_applied() {
-    for is_durable in [true, false] {
-        let world = TestWorld::new(448 + u64::from(is_durable));
+    for (seed, is_durable, is_held) in [(448, false, false), (449, true, false), (458, true, true)]
+    {
+        let world = TestWorld::new(seed);
         let inner = world.clone();
         let test = async move {
             let mut cluster = Cluster::new(&inner, 3).await;
@@ -521,7 +524,16 @@ fn an_mdt_of_three_that_was_lost_hides_its_part_until_all_are_applied() {
             }
             cluster.kill(0);
             cluster.restart().await;
+            let mdt = Arc::clone(&cluster.servers[0].mdt);
+            let holding = match is_held {
+                true => {
+                    let name = Needs::new().change_name(ROOT, b"d");
+                    Some(mdt.exclusion.try_acquire(name).expect("free"))
+                }
+                false => None,
+            };
             cluster.finish().await;
+            drop(holding);
             assert_eq!(cluster.child(0, ROOT, "d"), None);
             let seen = Arc::new(Mutex::new(None));
             let (client, place) = (cluster.clients[0].clone(), Arc::clone(&seen));

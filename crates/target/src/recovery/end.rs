@@ -78,7 +78,7 @@ impl Target {
             return;
         }
         if let Some(redo) = self.operations.redo() {
-            redo.hide_unfinished(self).await;
+            redo.hide_unfinished(self);
         }
         self.history.begin_epoch();
         let now = self.now();
