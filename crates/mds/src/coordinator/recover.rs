@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use sheen_io::{BoxFuture, within};
 use sheen_rpc::{Call, CallKind, ImportState};
 use sheen_store::Transaction;
-use sheen_target::{Completion, Incarnation, Redo, Target, store_errno};
+use sheen_target::{Completion, EACH_LINE, Incarnation, Redo, Target, store_errno};
 use sheen_types::{ChangeId, Errno, MdtIndex};
 use sheen_wire::out::{
     BUFFER_BYTES_MAX, Complete, ObjectUpdate, PARAM_BYTES_MAX, PartAnswer, Recover, Recovered,
@@ -94,9 +94,18 @@ impl Redo for Mdt {
         mdt: MdtIndex,
     ) -> BoxFuture<'a, Vec<UpdateRecord>> {
         Box::pin(async move {
+            let mut is_said = false;
             loop {
                 match self.ask_records(target, mdt).await {
                     Ok(records) => return records,
+                    Err(_) if self.other_mdts.has_other_format(mdt.0) => {
+                        if !std::mem::replace(&mut is_said, true) {
+                            tracing::error!(target: EACH_LINE, target = target.name(),
+                                "MDT{:04x} is of another build: its records of changes over several MDTs have another format than \
+                                 ours. Recovery waits until both are of the same one, or for lctl abort_recovery_mdt", mdt.0);
+                        }
+                        pause(target).await;
+                    }
                     Err(errno) => {
                         tracing::debug!(target = target.name(), mdt = mdt.0, %errno, "asks again what was lost");
                         pause(target).await;
