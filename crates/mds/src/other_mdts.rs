@@ -9,14 +9,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use sheen_rpc::{Channel, ImportState};
 use sheen_store::{Store, StoreError, Transaction};
-use sheen_target::{Connecting, Target, Wait, store_errno, while_waiting};
-use sheen_types::{Errno, Fid, MdtIndex, TargetKind, Uuid, fid_seq};
+use sheen_target::{Connecting, Target, store_errno};
+use sheen_types::{Errno, Fid, TargetKind, Uuid, fid_seq};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 use sheen_wire::update_record::FORMAT;
 
@@ -26,8 +25,6 @@ use crate::Mdt;
 const MDTS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x207);
 /// Parts that an MDT may have sent another one and that are not answered: clients' changes do not wait for each other there.
 const PARTS_IN_FLIGHT: u16 = 256;
-/// How often it is looked whether a first connection is there.
-const MEETING_LOOK: Duration = Duration::from_millis(200);
 /// The number of the MDT that gives out sequences.
 const CONTROLLER: u16 = 0;
 
@@ -46,13 +43,6 @@ impl OtherMdts {
     pub(crate) fn partner(&self, index: u16) -> Option<Arc<dyn Channel>> {
         let channels = self.channels.read();
         channels.get(&index).filter(|it| shares_record_format(&it.connect_data())).map(Arc::clone)
-    }
-
-    /// Whether there is to be a connection to an MDT, and there was none since this one was started: whether they make
-    /// changes together is not known then.
-    fn is_unmet(&self, index: u16) -> bool {
-        let channels = self.channels.read();
-        channels.get(&index).is_some_and(|it| it.connect_data().flags == ConnectFlags::default())
     }
 
     /// Whether the last connection to an MDT was to one whose records of changes have another format: it is of another build.
@@ -106,17 +96,6 @@ impl Mdt {
             MdtView { index, state, is_partner }
         };
         self.other_mdts.channels.read().iter().map(view).collect()
-    }
-
-    /// Completes when there has been a connection to an MDT, so that it is known whether changes are made with it; at once for
-    /// one to which there is to be none.
-    pub(crate) async fn until_met(&self, mdt: MdtIndex) {
-        while self.other_mdts.is_unmet(mdt.0) {
-            let Some(target) = self.target.get().and_then(Weak::upgrade) else { return };
-            let clock = Arc::clone(&target.world().clock);
-            drop(target);
-            while_waiting(Wait::Mdt, clock.sleep_until(clock.now() + MEETING_LOOK)).await;
-        }
     }
 
     /// Whether a change over several MDTs excludes other changes here.

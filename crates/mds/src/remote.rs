@@ -76,12 +76,7 @@ impl Mdt {
         for (fid, must_be_here) in inodes.into_iter().zip(must_be_here) {
             self.learn_mdt_of(context, fid).await?;
             let mdt = self.known_mdt_of(fid).filter(|mdt| mdt.0 != self.index);
-            let Some(mdt) = mdt else { continue };
-            if must_be_here {
-                return Err(errno);
-            }
-            self.until_met(mdt).await;
-            if self.other_mdts.partner(mdt.0).is_none() {
+            if mdt.is_some_and(|mdt| must_be_here || self.other_mdts.partner(mdt.0).is_none()) {
                 return Err(errno);
             }
         }

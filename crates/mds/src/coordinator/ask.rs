@@ -144,7 +144,6 @@ impl Mdt {
         result_bytes: u32,
         order: Order,
     ) -> Result<Vec<UpdateResult>, Errno> {
-        self.until_met(mdt).await;
         let channel = self.partner(mdt)?;
         let request = || request_of(updates, result_bytes, order).map_err(|_| Errno::E2BIG);
         let answer = call_until_let_in(&*channel, request()?, request);

@@ -390,33 +390,3 @@ fn what_only_another_mdt_has_is_refused_by_name() {
     };
     run(test, &world);
 }
-
-/// After a start it is not known what is agreed on with an MDT before the first connection to it.
-#[test]
-fn a_change_waits_for_an_mdt_that_was_not_met_since_the_start() {
-    let world = TestWorld::new(432);
-    let inner = world.clone();
-    let test = async move {
-        let (first, second) = two(&inner, 1).await;
-        let there = second.client("c").await;
-        let directory = there.mkdir(Fid::ROOT, "d").await.expect("made");
-        let client = second.node.client_at(&of_mdt(0), Nid::LOOPBACK);
-        let uuid = second.node.target.config().uuid.clone();
-        first.mdt.add_mdt(1, Arc::new(Between::new(client.clone(), uuid)));
-        let here = first.client("c").await;
-        let made = Arc::new(parking_lot::Mutex::new(None));
-        let (place, maker) = (Arc::clone(&made), here.clone());
-        let make = async move {
-            let answer = maker.mkdir(directory, "below").await;
-            *place.lock() = Some(answer.map(drop));
-        };
-        inner.world().tasks.spawn("make", Box::pin(make));
-        inner.sleep(Duration::from_secs(20)).await;
-        assert_eq!(*made.lock(), None);
-        client.connect_with(offer(first.mdt.identity().as_str())).await.expect("let in");
-        inner.sleep(Duration::from_secs(2)).await;
-        assert_eq!(*made.lock(), Some(Ok(())));
-        assert_eq!(there.mkdir(directory, "below").await, Err(Errno::EEXIST));
-    };
-    run(test, &world);
-}
