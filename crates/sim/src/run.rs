@@ -3,14 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use sheen_types::Instant;
 use sheen_vnet::{NetworkConditions, SeededRandom, Virtual};
-use tokio::sync::Notify;
 
 use crate::checks;
 use crate::cluster::{Cluster, Shape};
@@ -175,8 +173,6 @@ struct Running {
     by: Writer,
     since: Instant,
     text: String,
-    /// The paths of the names that it changes.
-    names: Vec<String>,
 }
 
 #[derive(Default)]
@@ -218,8 +214,6 @@ pub(crate) struct Sim {
     /// Of the faults that not all seeds have.
     more_random: SeededRandom,
     record: Mutex<Record>,
-    /// For those that look on.
-    change_begun: Notify,
 }
 
 impl Sim {
@@ -251,7 +245,6 @@ impl Sim {
             looked: Mutex::default(),
             more_random: SeededRandom::new(options.seed.rotate_left(32) ^ EXTRAS),
             record: Mutex::new(Record { open: true, ..Record::default() }),
-            change_begun: Notify::new(),
         })
     }
 
@@ -312,49 +305,14 @@ impl Sim {
 
     /// An operation begins; answers its number.
     pub(crate) fn begin(&self, by: Writer, text: String) -> u64 {
-        self.begin_change(by, text, Vec::new())
-    }
-
-    /// The same of one that changes names, by their paths.
-    pub(crate) fn begin_change(&self, by: Writer, text: String, names: Vec<String>) -> u64 {
         let since = self.now();
-        let is_change = !names.is_empty();
         let mut record = self.record.lock();
         record.operations += 1;
         let number = record.operations;
-        record.running.insert(number, Running { by, since, text: text.clone(), names });
+        record.running.insert(number, Running { by, since, text: text.clone() });
         drop(record);
         self.say(format_args!("client {by}: operation {number}: {text}"));
-        if is_change {
-            self.change_begun.notify_waiters();
-        }
         number
-    }
-
-    /// The newest change of names that is under way, with their paths, as soon as there is one after this; `None` at the end.
-    pub(crate) async fn next_change(&self, after: u64) -> Option<(u64, Vec<String>)> {
-        loop {
-            let mut begun = pin!(self.change_begun.notified());
-            begun.as_mut().enable();
-            if !self.is_open() {
-                return None;
-            }
-            let newest = {
-                let record = self.record.lock();
-                let changes = record.running.range(after + 1..).rev();
-                let mut changes = changes.filter(|(_, running)| !running.names.is_empty());
-                changes.next().map(|(number, running)| (*number, running.names.clone()))
-            };
-            if newest.is_some() {
-                return newest;
-            }
-            begun.await;
-        }
-    }
-
-    /// Whether an operation is under way.
-    pub(crate) fn is_running(&self, operation: u64) -> bool {
-        self.record.lock().running.contains_key(&operation)
     }
 
     /// It has ended. When it began.
@@ -507,7 +465,6 @@ impl Sim {
 
     fn close(&self) {
         self.record.lock().open = false;
-        self.change_begun.notify_waiters();
     }
 
     fn fault(&self) -> Option<String> {
@@ -522,7 +479,11 @@ impl Sim {
 
     /// Whether some operation is under way that changes names.
     pub(crate) fn changes_names(&self) -> bool {
-        self.record.lock().running.values().any(|running| !running.names.is_empty())
+        let record = self.record.lock();
+        let is_one = |text: &str| {
+            ["mkdir", "rmdir", "rename", "link", "unlink"].iter().any(|it| text.starts_with(it))
+        };
+        record.running.values().any(|running| is_one(&running.text))
     }
 
     fn running(&self) -> Option<String> {

@@ -66,8 +66,7 @@ impl Marks {
         end: Instant,
     ) -> Result<(), Stale> {
         let read = self.register(file, mark).read(begin, end, Some(value), |held| held == value);
-        let stale = |Stale(text)| Stale(format!("{mark:?} of {file} was {value}: {text}"));
-        read.map(|_| ()).map_err(stale)
+        read.map_err(|Stale(text)| Stale(format!("{mark:?} of {file} was {value}: {text}")))
     }
 
     /// A symbolic link was made.

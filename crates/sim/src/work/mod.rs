@@ -4,7 +4,6 @@ mod data;
 mod layouts;
 mod marks;
 mod names;
-mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,15 +72,6 @@ pub(crate) fn start_client(sim: &Arc<Sim>, number: Writer) {
             process.sim.process_ended(process.number);
         };
         world.tasks.spawn("process", Box::pin(work));
-    }
-    if sim.options.mdts > 1 {
-        let sim = Arc::clone(sim);
-        let watch = async move {
-            let process = Process::start(&sim, number).await;
-            process.watch().await;
-            process.sim.process_ended(process.number);
-        };
-        world.tasks.spawn("watcher", Box::pin(watch));
     }
 }
 

@@ -13,12 +13,6 @@ use crate::model::Seen;
 const LIST_STEP: usize = 5;
 
 impl Process {
-    /// A change of names begins: its number.
-    fn begins(&self, text: String, names: &[&NameInDirectory]) -> u64 {
-        let names = names.iter().map(|place| place.path.clone()).collect();
-        self.sim.begin_change(self.client, text, names)
-    }
-
     /// Ends a change of one name: `Ok`, refused, or unknown.
     fn name_ended<T>(&self, place: &NameInDirectory, operation: u64, outcome: &Result<T, Errno>) {
         self.name_ended_at(place, operation, outcome, false);
@@ -61,7 +55,6 @@ impl Process {
         self.model(|model| {
             model.names.begin_set(place.key(), None, operation, self.client, begin);
         });
-        self.kernel.moves(place.parent.node, &place.name, begin);
         let flags = OpenFlags(2 | OpenFlags::CREATE | flags);
         let is_new = flags.has(OpenFlags::EXCLUSIVE);
         let (files, who) = (&self.kernel.files, self.kernel.who());
@@ -88,7 +81,7 @@ impl Process {
             }
         });
         self.sim.judge(self.client, operation, judged);
-        self.kernel.moved(place.parent.node, &place.name);
+        self.kernel.renamed(place.parent.node, &place.name);
         let fid = made.as_ref().map(|(entry, _)| entry.attributes.fid).unwrap_or_default();
         match &made {
             Err(Errno::EIO) if self.may_name_sizeless(place, begin) => {
@@ -113,7 +106,7 @@ impl Process {
     /// Removes this name.
     pub(super) async fn unlink_at(&self, place: &NameInDirectory) {
         let begin = self.now();
-        let operation = self.begins(format!("unlink {}", place.path), &[place]);
+        let operation = self.sim.begin(self.client, format!("unlink {}", place.path));
         self.model(|model| {
             model.names.begin_remove(place.key(), operation, self.client, begin);
         });
@@ -144,16 +137,10 @@ impl Process {
             return;
         }
         let begin = self.now();
-        let text = format!("rename {} to {}", from.path, to.path);
-        let operation = self.begins(text, &[&from, &to]);
-        // With one MDT a move is one transaction.
-        let are_several = self.sim.options.mdts > 1;
-        self.model(|model| match are_several {
-            true => model.names.begin_move((from.key(), to.key()), operation, self.client, begin),
-            false => {
-                model.names.begin_remove(from.key(), operation, self.client, begin);
-                model.names.begin_set(to.key(), None, operation, self.client, begin);
-            }
+        let operation = self.sim.begin(self.client, format!("rename {} to {}", from.path, to.path));
+        self.model(|model| {
+            model.names.begin_remove(from.key(), operation, self.client, begin);
+            model.names.begin_set(to.key(), None, operation, self.client, begin);
         });
         for place in [&from, &to] {
             self.kernel.moves(place.parent.node, &place.name, begin);
@@ -198,14 +185,12 @@ impl Process {
         let Some(to) = self.file_place().await else { return };
         let Ok(Some(file)) = self.look_up(&from).await else { return };
         let begin = self.now();
-        let operation = self.begins(format!("link {} to {}", from.path, to.path), &[&from, &to]);
+        let operation = self.sim.begin(self.client, format!("link {} to {}", from.path, to.path));
         self.model(|model| {
             model.names.begin_set(to.key(), Some(file.fid), operation, self.client, begin);
         });
-        self.kernel.moves(to.parent.node, &to.name, begin);
         let made =
             self.kernel.files.link(self.kernel.who(), file.node, to.parent.node, &to.name).await;
-        self.kernel.moved(to.parent.node, &to.name);
         if let Ok(entry) = &made {
             drop(self.kernel.found(entry));
         }
@@ -235,14 +220,12 @@ impl Process {
         new: NewNode,
     ) -> Option<Fid> {
         let begin = self.now();
-        let operation = self.begins(format!("{what} {}", place.path), &[place]);
+        let operation = self.sim.begin(self.client, format!("{what} {}", place.path));
         self.model(|model| {
             model.names.begin_set(place.key(), None, operation, self.client, begin);
         });
-        self.kernel.moves(place.parent.node, &place.name, begin);
         let (files, who) = (&self.kernel.files, self.kernel.who());
         let made = files.make_node(who, place.parent.node, &place.name, 0o755, new).await;
-        self.kernel.moved(place.parent.node, &place.name);
         let end = self.now();
         let judged = self.model(|model| match &made {
             Ok(entry) => {
@@ -267,7 +250,7 @@ impl Process {
     pub(super) async fn remove_directory(&self) {
         let Some(place) = self.directory_place() else { return };
         let begin = self.now();
-        let operation = self.begins(format!("rmdir {}", place.path), &[&place]);
+        let operation = self.sim.begin(self.client, format!("rmdir {}", place.path));
         self.model(|model| {
             model.names.begin_remove(place.key(), operation, self.client, begin);
         });
