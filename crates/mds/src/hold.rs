@@ -78,6 +78,11 @@ impl<'a> WantedName<'a> {
     pub(crate) fn replaced(directory: Fid, name: &'a Name) -> Self {
         Self { inode: WantedChild::IfThere, ..Self::added(directory, name.as_bytes()) }
     }
+
+    /// That the name is there, or not, is shown to a client.
+    fn read(&self) -> (KeyRef<'a>, Use) {
+        (KeyRef::Name(self.directory, self.name), Use::Reads)
+    }
 }
 
 /// What the wanted names stand for, of those whose inode is wanted with them.
@@ -162,7 +167,16 @@ impl Mdt {
                 true => Some(self.exclusion.rename_of_directory().await),
                 false => None,
             };
-            let Some(children) = self.children(wanted)? else { return Ok(None) };
+            let Some(children) = self.children(wanted)? else {
+                // That a change over several MDTs has taken a name is not to be seen yet: another MDT has it still.
+                let names = || wanted.names.iter().map(WantedName::read);
+                if self.exclusion.remote.are_free(names) {
+                    return Ok(None);
+                }
+                drop(renames);
+                self.exclusion.remote.until_free(names).await;
+                continue;
+            };
             let guard = self.exclusion.acquire(wanted.needs(&children)).await;
             if self.children(wanted)? != Some(children) {
                 continue;

@@ -117,6 +117,7 @@ use crate::exclusion::ExclusionTable;
 use crate::known_empty::KnownEmpty;
 use crate::open_files::OpenFiles;
 use crate::other_mdts::OtherMdts;
+use crate::participant::UnfinishedParts;
 use crate::placement::Placement;
 use crate::restrictions::Restrictions;
 use crate::sequences::{Joining, Sequences};
@@ -171,6 +172,7 @@ pub struct Mdt {
     joining: Arc<Joining>,
     other_mdts: OtherMdts,
     coordinator: Coordinator,
+    unfinished: UnfinishedParts,
     placement: Placement,
     squash: Squash,
     restrictions: Restrictions,
@@ -209,6 +211,7 @@ impl Mdt {
             joining: Arc::default(),
             other_mdts: OtherMdts::default(),
             coordinator: Coordinator::default(),
+            unfinished: UnfinishedParts::default(),
             squash: Squash::default(),
             restrictions: Restrictions::default(),
             atime_diff: AtomicI64::new(ATIME_DIFF),

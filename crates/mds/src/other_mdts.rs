@@ -45,6 +45,13 @@ impl OtherMdts {
         channels.get(&index).filter(|it| shares_record_format(&it.connect_data())).map(Arc::clone)
     }
 
+    /// Whether the last connection to an MDT was to one whose records of changes have another format: it is of another build.
+    pub(crate) fn has_other_format(&self, index: u16) -> bool {
+        let channels = self.channels.read();
+        let agreed = channels.get(&index).map(|it| it.connect_data());
+        agreed.is_some_and(|it| it.flags != ConnectFlags::default() && !shares_record_format(&it))
+    }
+
     /// The numbers of all.
     pub(crate) fn indexes(&self) -> Vec<u16> {
         self.channels.read().keys().copied().collect()

@@ -11,8 +11,11 @@ use crate::out::{ObjectUpdate, TooMuch, decode_updates, encode_updates, fitting,
 use crate::reply_data::ReplyRecord;
 use crate::wire_struct;
 
-/// What we write and read.
-pub const FORMAT: u32 = 1;
+/// What we write, and agree on with other MDTs: it is raised with each change of a record, or of what MDTs tell each other.
+pub const FORMAT: u32 = 2;
+/// The first one that we read. Its records are like ours; its MDTs do not say what is under way
+/// ([`Recovered::under_way`](crate::out::Recovered::under_way)).
+const FORMAT_MIN: u32 = 1;
 
 wire_struct! {
     /// What a client was answered, so that its resend is answered the same by who redoes the change.
@@ -66,7 +69,7 @@ pub struct UpdateRecord {
 wire_struct! {
     /// The beginning of a record. An answer follows, then parts, then dependencies.
     pub struct UpdateRecordFixed {
-        /// [`FORMAT`].
+        /// [`FORMAT`], or an earlier one.
         format: u32,
         /// 1 if an answer follows.
         answers: u16,
@@ -125,7 +128,7 @@ impl UpdateRecord {
     pub fn decode(bytes: &Bytes) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes, ByteOrder::Little);
         let fixed = UpdateRecordFixed::decode(&mut reader)?;
-        if fixed.format != FORMAT {
+        if !(FORMAT_MIN..=FORMAT).contains(&fixed.format) {
             let value = fixed.format.into();
             return Err(DecodeError::Illegal { what: "format of an update record", value });
         }
@@ -266,6 +269,15 @@ mod tests {
         assert_eq!((empty.len(), UpdateRecord::decode(&empty)), (32, Ok(nothing)));
     }
 
+    /// A store may have some since an earlier build.
+    #[test]
+    fn a_record_of_the_first_format_is_read() {
+        let mut bytes = record().encode().expect("it fits").to_vec();
+        assert_eq!(bytes[0], 2);
+        bytes[0] = 1;
+        assert_eq!(UpdateRecord::decode(&bytes.into()), Ok(record()));
+    }
+
     #[test]
     fn parts_are_found_by_mdt() {
         let record = record();
@@ -283,8 +295,9 @@ mod tests {
             changed[at..at + value.len()].copy_from_slice(value);
             UpdateRecord::decode(&changed.into()).expect_err("refused")
         };
-        let format = DecodeError::Illegal { what: "format of an update record", value: 2 };
-        assert_eq!(with(0, &[2]), format);
+        let format = DecodeError::Illegal { what: "format of an update record", value: 3 };
+        assert_eq!(with(0, &[3]), format);
+        with(0, &[0]);
         assert_eq!(with(4, &[2]), DecodeError::Illegal { what: "answers of a change", value: 2 });
         for at in [24, 28] {
             for count in [3u32, 0xffff, u32::MAX] {

@@ -81,6 +81,8 @@ pub(crate) struct Mdts<'a> {
     tables: Vec<Vec<LuSeqRange>>,
     /// The ranges of MDTs that any of them knows, in the order of their sequences.
     ranges: Vec<LuSeqRange>,
+    /// Entries of tables that cannot be read.
+    unreadable: Vec<Said>,
 }
 
 impl<'a> Mdts<'a> {
@@ -92,10 +94,10 @@ impl<'a> Mdts<'a> {
         all: &'a [MdtAtRest<'a>],
         reading: &'a Reading,
     ) -> Result<(Self, Vec<Said>), StoreError> {
-        let (mut tables, mut faults) = (Vec::new(), Vec::new());
+        let (mut tables, mut faults, mut unreadable) = (Vec::new(), Vec::new(), Vec::new());
         for mdt in all {
             reading.note(mdt.mdt);
-            let table = table_of(mdt, &mut faults)?;
+            let table = table_of(mdt, &mut unreadable)?;
             overlaps(mdt.mdt, &table, &mut faults);
             tables.push(table);
         }
@@ -103,14 +105,16 @@ impl<'a> Mdts<'a> {
         let mut ranges: Vec<LuSeqRange> = of_mdts.cloned().collect();
         ranges.sort_by_key(|range| (range.start, range.end, range.index));
         ranges.dedup();
-        let mdts = Self { all, reading, tables, ranges };
+        faults.extend(unreadable.iter().cloned());
+        let mdts = Self { all, reading, tables, ranges, unreadable };
         mdts.differ_from_controller(&mut faults);
         Ok((mdts, faults))
     }
 
     /// Some of which nothing is known of other MDTs.
     pub(crate) fn unknown(all: &'a [MdtAtRest<'a>], reading: &'a Reading) -> Self {
-        Self { all, reading, tables: Vec::new(), ranges: Vec::new() }
+        let (tables, ranges, unreadable) = Default::default();
+        Self { all, reading, tables, ranges, unreadable }
     }
 
     /// The store at a place, to be read now.
@@ -170,15 +174,43 @@ impl<'a> Mdts<'a> {
         }
     }
 
-    /// Each other MDT has its ranges from MDT0000.
+    /// Each other MDT has its ranges from MDT0000. Where that only lacks one, its own table has lost it.
     fn differ_from_controller(&self, faults: &mut Vec<Said>) {
         let Some(first) = self.of(0) else { return };
         for (at, mdt) in self.all.iter().enumerate().filter(|(at, _)| *at != first) {
-            for range in self.tables[at].iter().filter(|it| !self.tables[first].contains(it)) {
-                let text = format!("{}: MDT0000 does not have that", shown(range));
-                faults.push((mdt.mdt, first_of(range), text));
+            let known = &self.tables[first];
+            for range in self.tables[at].iter().filter(|range| !known.contains(range)) {
+                let (whose, text) = match known.iter().any(|it| are_at_odds(it, range)) {
+                    true => (mdt.mdt, format!("{}: MDT0000 does not have that", shown(range))),
+                    false => {
+                        let text = format!("its table lacks {}", shown(range));
+                        (MdtIndex(0), format!("{text}, which MDT{:04x} has", mdt.mdt.0))
+                    }
+                };
+                faults.push((whose, first_of(range), text));
             }
         }
+    }
+
+    /// Why it is uncertain on which MDT some inode lies, and whose table is to blame: what cannot be read may be any range, and
+    /// of sequences of an MDT another target may not have a part. Of two tables MDT0000's is the right one.
+    pub(crate) fn uncertainty(&self) -> Option<(MdtIndex, String)> {
+        if let Some((mdt, _, what)) = self.unreadable.first() {
+            return Some((*mdt, what.clone()));
+        }
+        let known = self.tables.iter().zip(self.all);
+        let known = known.flat_map(|(table, mdt)| table.iter().map(|range| (range, mdt.mdt)));
+        let mut known: Vec<_> = known.collect();
+        known.sort_by_key(|(range, mdt)| (range.start, range.end, *mdt));
+        let mut widest: Option<(&LuSeqRange, MdtIndex)> = None;
+        for next in known {
+            if let Some(before) = widest.filter(|before| are_at_odds(before.0, next.0)) {
+                let whose = before.1.max(next.1);
+                return Some((whose, format!("{} and {} overlap", shown(before.0), shown(next.0))));
+            }
+            widest = widest.filter(|before| before.0.end >= next.0.end).or(Some(next));
+        }
+        None
     }
 
     /// The changes over several MDTs that are not complete; what is wrong with those.
@@ -244,6 +276,14 @@ fn overlaps(mdt: MdtIndex, table: &[LuSeqRange], faults: &mut Vec<Said>) {
             faults.push((mdt, first_of(other), text));
         }
     }
+}
+
+/// Whether two ranges have sequences in common that are an MDT's and another target's.
+fn are_at_odds(one: &LuSeqRange, other: &LuSeqRange) -> bool {
+    let is_of_mdt = |range: &LuSeqRange| range.flags == SeqRangeFlags::MDT;
+    let is_same = (one.flags, one.index) == (other.flags, other.index);
+    let meet = one.start < other.end && other.start < one.end;
+    meet && !is_same && (is_of_mdt(one) || is_of_mdt(other))
 }
 
 fn first_of(range: &LuSeqRange) -> Fid {

@@ -15,6 +15,7 @@ use sheen_wire::out::{
 
 use crate::Mdt;
 use crate::directory::Child;
+use crate::participant::KeyRef;
 
 /// Bytes set aside for results: of an exclusion, with access lists and layouts; of anything else.
 pub(super) const EXCLUSION_BYTES: u32 = 32 << 10;
@@ -163,7 +164,8 @@ impl Mdt {
         let mdt = self.mdt_of(context, directory).await?;
         if mdt.0 == self.index {
             self.directory(directory)?;
-            return self.find(directory, name);
+            let key = KeyRef::Name(directory, name.as_bytes());
+            return self.exclusion.remote.shown(key, || self.find(directory, name)).await;
         }
         let asked = ObjectUpdate::index_lookup(directory, name);
         match self.ask(mdt, &[asked], RESULT_BYTES, Order::InTurn).await {

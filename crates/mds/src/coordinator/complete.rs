@@ -7,6 +7,7 @@ use sheen_io::within;
 use sheen_rpc::ImportState;
 use sheen_target::{Completion, Target};
 use sheen_types::MdtIndex;
+use sheen_types::futures::all;
 use sheen_wire::out::{Complete, ObjectUpdate};
 
 use super::ask::{Order, RESULT_BYTES};
@@ -63,7 +64,8 @@ impl Mdt {
         }
     }
 
-    /// Reports complete changes to all MDTs that may have their records; the records of this one go last.
+    /// Reports complete changes to all MDTs that may have their records; the records of this one go last, when all have
+    /// heard of it. One that is away is informed when it is back: other MDTs do not wait for it.
     async fn send_completion(
         &self,
         target: &Arc<Target>,
@@ -73,22 +75,30 @@ impl Mdt {
         let complete = Complete { upto: said.upto, except: said.except.clone() };
         let Ok(update) = ObjectUpdate::complete(&complete) else { return };
         let noted = target.partners();
-        for mdt in partners.iter().filter(|mdt| noted.contains(mdt)) {
-            // One that is away is informed when it is back.
-            let is_there = self.partner(*mdt).is_ok_and(|it| it.state() == ImportState::Full);
-            if !is_there {
-                return;
-            }
-            // Exclusions there may wait for records to go. One that goes away meanwhile ends this round, not the rounds.
-            let updates = std::slice::from_ref(&update);
-            let asked = self.ask(*mdt, updates, RESULT_BYTES, Order::Awaited);
-            match within(&*target.world().clock, ANSWERS_WITHIN, asked).await {
-                Some(Ok(_)) => {}
-                Some(Err(_)) | None => return,
-            }
+        let informed = partners.iter().filter(|mdt| noted.contains(mdt));
+        let reports = informed.map(|mdt| self.report_complete(target, *mdt, &update));
+        let heard = all(reports.collect()).await;
+        if heard.contains(&false) {
+            return;
         }
         if let Err(error) = target.complete(target.mdt_index(), said) {
             tracing::warn!(%error, "records of changes over several MDTs stay");
         }
+    }
+
+    /// Reports complete changes to one MDT; whether it has heard it.
+    async fn report_complete(
+        &self,
+        target: &Arc<Target>,
+        mdt: MdtIndex,
+        update: &ObjectUpdate,
+    ) -> bool {
+        let is_there = self.partner(mdt).is_ok_and(|it| it.state() == ImportState::Full);
+        if !is_there {
+            return false;
+        }
+        // Exclusions there may wait for records to go. One that goes away meanwhile ends this round, not the rounds.
+        let asked = self.ask(mdt, std::slice::from_ref(update), RESULT_BYTES, Order::Awaited);
+        matches!(within(&*target.world().clock, ANSWERS_WITHIN, asked).await, Some(Ok(_)))
     }
 }

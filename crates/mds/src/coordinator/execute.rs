@@ -54,10 +54,11 @@ impl Mdt {
         self.note_applied(own, exclusion);
         let transaction = self.changes_of(updates)?;
         let mut named = None;
+        let exclusions = held.exclusions().to_vec();
         let build = |id, time| {
             // Before it is known to who looks for parts that other MDTs lack.
             named = Some(id);
-            self.coordinator.under_way.lock().insert(id);
+            self.coordinator.under_way.lock().insert(id, exclusions);
             (transaction, UpdateRecord { id, time, parts, ..UpdateRecord::default() })
         };
         let (relied_on, above) = (&held.relied_on, held.time);
@@ -117,7 +118,7 @@ impl Mdt {
             }
             all(sent).await;
             if with_release {
-                mdts.into_iter().for_each(|mdt| held.released_with_part(mdt));
+                mdts.into_iter().for_each(|mdt| held.released_with_part(mdt, target));
             }
         }
     }

@@ -311,14 +311,23 @@ impl DistributedHold {
         self.exclusions.iter().find(|exclusion| exclusion.mdt == mdt).copied()
     }
 
+    /// All but the rename lock.
+    pub(super) fn exclusions(&self) -> &[MdtExclusion] {
+        &self.exclusions
+    }
+
     /// How many MDTs other than this one exclude.
     pub(super) fn other_mdts(&self) -> usize {
         self.exclusions.iter().filter(|exclusion| exclusion.mdt.0 != self.mdt.index).count()
     }
 
-    /// Has what is excluded on an MDT released by the part that it is sent.
-    pub(super) fn released_with_part(&mut self, mdt: MdtIndex) {
-        self.exclusions.retain(|exclusion| exclusion.mdt != mdt);
+    /// What is excluded on an MDT was released by the part that it was sent. Unless it has started anew meanwhile: it may have
+    /// answered that it had the part before, and hide that still.
+    pub(super) fn released_with_part(&mut self, mdt: MdtIndex, target: &Target) {
+        let mut relied_on = self.relied_on.iter().filter(|it| it.mdt == mdt);
+        if !relied_on.any(|incarnation| target.has_started_anew(*incarnation)) {
+            self.exclusions.retain(|exclusion| exclusion.mdt != mdt);
+        }
     }
 }
 

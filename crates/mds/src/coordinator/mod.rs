@@ -27,12 +27,14 @@ mod recover;
 mod remove;
 mod rename;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use sheen_types::{ChangeId, MdtIndex};
+
+use self::hold::MdtExclusion;
 
 #[cfg(test)]
 pub(crate) use self::recover::RecordsBeingRead;
@@ -46,8 +48,8 @@ pub(crate) struct Coordinator {
     renames: Arc<tokio::sync::Mutex<()>>,
     /// There is a task that ends changes.
     completes: AtomicBool,
-    /// Changes whose parts are being sent.
-    under_way: Mutex<BTreeSet<ChangeId>>,
+    /// Changes whose parts are being sent, with what is excluded for each.
+    under_way: Mutex<BTreeMap<ChangeId, Vec<MdtExclusion>>>,
     /// Parts that do not fit any more where they belong.
     late: Mutex<BTreeSet<(ChangeId, MdtIndex)>>,
     /// Where nothing of earlier starts is excluded any more.
@@ -57,6 +59,13 @@ pub(crate) struct Coordinator {
 impl Coordinator {
     fn next_exclusion(&self) -> u64 {
         self.exclusions.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The number of the exclusion on another MDT for a change whose parts are being sent.
+    pub(crate) fn exclusion_under_way(&self, id: ChangeId, mdt: MdtIndex) -> Option<u64> {
+        let under_way = self.under_way.lock();
+        let exclusions = under_way.get(&id)?.iter();
+        exclusions.filter(|it| it.mdt == mdt).map(|it| it.number).next()
     }
 
     /// Whether it is the first call.

@@ -1,6 +1,7 @@
 //! What this MDT does about changes over several MDTs when it has started anew, and when other MDTs have: it asks what it has lost,
 //! sends the parts that other MDTs lack of its changes, and releases what its earlier starts have excluded.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use sheen_io::{BoxFuture, within};
 use sheen_rpc::{Call, CallKind, ImportState};
 use sheen_store::Transaction;
-use sheen_target::{Completion, Incarnation, Redo, Target, store_errno};
+use sheen_target::{Completion, EACH_LINE, Incarnation, Redo, Target, store_errno};
 use sheen_types::{ChangeId, Errno, MdtIndex};
 use sheen_wire::out::{
     BUFFER_BYTES_MAX, Complete, ObjectUpdate, PARAM_BYTES_MAX, PartAnswer, Recover, Recovered,
@@ -93,9 +94,18 @@ impl Redo for Mdt {
         mdt: MdtIndex,
     ) -> BoxFuture<'a, Vec<UpdateRecord>> {
         Box::pin(async move {
+            let mut is_said = false;
             loop {
                 match self.ask_records(target, mdt).await {
                     Ok(records) => return records,
+                    Err(_) if self.other_mdts.has_other_format(mdt.0) => {
+                        if !std::mem::replace(&mut is_said, true) {
+                            tracing::error!(target: EACH_LINE, target = target.name(),
+                                "MDT{:04x} is of another build: its records of changes over several MDTs have another format than \
+                                 ours. Recovery waits until both are of the same one, or for lctl abort_recovery_mdt", mdt.0);
+                        }
+                        pause(target).await;
+                    }
                     Err(errno) => {
                         tracing::debug!(target = target.name(), mdt = mdt.0, %errno, "asks again what was lost");
                         pause(target).await;
@@ -113,6 +123,10 @@ impl Redo for Mdt {
                 }
             }
         })
+    }
+
+    fn hide_unfinished(&self, target: &Target) {
+        self.hide_unfinished_parts(target);
     }
 
     fn release_earlier<'a>(&'a self, target: &'a Arc<Target>, mdt: MdtIndex) -> BoxFuture<'a, ()> {
@@ -157,6 +171,7 @@ impl Mdt {
         mdt: MdtIndex,
     ) -> Result<Vec<UpdateRecord>, Errno> {
         let mut reading = RecordsBeingRead::default();
+        let mut under_way = BTreeMap::new();
         loop {
             let asked = ObjectUpdate::recover(&reading.next(target.incarnation().starts));
             let room = PARAM_BYTES_MAX as u32 + RESULT_BYTES;
@@ -167,8 +182,19 @@ impl Mdt {
             // It may have said so before, and the removal of the records was lost here.
             let Complete { upto, except } = said.complete.clone();
             target.complete(mdt, &Completion { upto, except }).map_err(store_errno)?;
+            let coordinator = Incarnation { mdt, starts: said.starts };
+            let exclusions = said.under_way.iter().map(|it| (it.transno, it.exclusion));
+            let exclusions = exclusions.map(|(transno, number)| (transno, (coordinator, number)));
+            under_way.extend(exclusions);
             if !reading.add(said)? {
-                return Ok(reading.into_records());
+                let records = reading.into_records();
+                for record in records.iter().filter(|record| record.id.coordinator == mdt) {
+                    let part = record.part_of(target.mdt_index());
+                    if let (Some(under), Some(part)) = (under_way.get(&record.id.transno), part) {
+                        self.note_unfinished(record.id, *under, &part.updates)?;
+                    }
+                }
+                return Ok(records);
             }
         }
     }
@@ -233,7 +259,7 @@ impl Mdt {
         let mut is_all_sent = true;
         for mdt in mdts {
             for record in target.missing_parts(*mdt) {
-                let is_under_way = self.coordinator.under_way.lock().contains(&record.id);
+                let is_under_way = self.coordinator.under_way.lock().contains_key(&record.id);
                 let is_late = self.coordinator.late.lock().contains(&(record.id, *mdt));
                 let is_of_before = record.id.transno <= target.durable_at_start();
                 let is_sent = !is_under_way

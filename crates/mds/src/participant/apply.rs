@@ -139,7 +139,7 @@ impl Mdt {
 
 impl Entry {
     /// What a part needs that comes without an exclusion.
-    fn late(coordinator: Incarnation, keys: &[(Key, bool)]) -> Self {
+    pub(super) fn late(coordinator: Incarnation, keys: &[(Key, bool)]) -> Self {
         let revoked = |(key, alone): &(Key, bool)| match key {
             Key::Name(directory, _) => Some(Revoked::Listing(*directory)),
             Key::Inode(fid) => alone.then_some(Revoked::Inode(*fid, NAMED)),
@@ -173,7 +173,7 @@ fn read(update: &ObjectUpdate) -> Result<Update, Errno> {
 ///
 /// # Errors
 /// [`Errno::EPROTO`] for updates that are none of a part.
-fn keys_of(updates: &[ObjectUpdate]) -> Result<Vec<(Key, bool)>, Errno> {
+pub(super) fn keys_of(updates: &[ObjectUpdate]) -> Result<Vec<(Key, bool)>, Errno> {
     let said = updates.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let makes =
         |of: Fid| said.iter().any(|it| matches!(it, Update::Create { fid, .. } if *fid == of));

@@ -102,14 +102,21 @@ impl Mdt {
     async fn enter(&self, coordinator: Incarnation, wanted: &Exclude) -> Result<(), Errno> {
         let renames = wanted.flags.contains(ExcludeFlags::RENAMES);
         while !self.exclusion.remote.has(coordinator, wanted.number) {
-            let children = self.named(wanted)?;
+            let children = match self.named(wanted) {
+                // Another change has taken a name, and is not applied everywhere yet.
+                Err(Errno::ENOENT) if !self.exclusion.remote.are_free(|| reads_of(wanted)) => {
+                    self.exclusion.remote.until_free(|| reads_of(wanted)).await;
+                    continue;
+                }
+                children => children?,
+            };
             let entry = self.entry_of(coordinator, wanted, &children);
             let moves = match renames {
                 true => Some(self.exclusion.rename_of_directory().await),
                 false => None,
             };
             let guard = self.exclusion.acquire(needs_of(&entry.keys)).await;
-            if self.named(wanted)? != children {
+            if self.named(wanted).as_ref() != Ok(&children) {
                 continue;
             }
             let keys = entry.keys.clone();
@@ -293,6 +300,12 @@ pub(super) fn merged(revoked: Vec<Revoked>) -> Vec<Revoked> {
 pub(super) fn uses_of(keys: &[(Key, bool)]) -> impl Iterator<Item = (KeyRef<'_>, Use)> {
     let how = |alone: bool| if alone { Use::Changes } else { Use::Keeps };
     keys.iter().map(move |(key, alone)| (key.borrowed(), how(*alone)))
+}
+
+/// The names of an exclusion, as the coordinator's client is shown them.
+fn reads_of(wanted: &Exclude) -> impl Iterator<Item = (KeyRef<'_>, Use)> {
+    let names = wanted.names.iter();
+    names.map(|it| (KeyRef::Name(it.directory, it.name.as_bytes()), Use::Reads))
 }
 
 /// The shards of an exclusion's keys.

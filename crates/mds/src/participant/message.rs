@@ -92,7 +92,8 @@ impl Mdt {
                 Ok(Bytes::new())
             }
             Update::Recover(asked) => {
-                let said = recover::answer(target, since(asked.starts), &asked)?;
+                let under_way = |id| self.coordinator.exclusion_under_way(id, mdt);
+                let said = recover::answer(target, since(asked.starts), &asked, under_way)?;
                 said.encode().map_err(|_| Errno::E2BIG)
             }
             Update::IndexLookup(directory, name) => {

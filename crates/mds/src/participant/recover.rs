@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_target::{Incarnation, Target};
-use sheen_types::Errno;
-use sheen_wire::out::{Complete, RECOVERED_BYTES_MAX, RecordPiece, Recover, Recovered};
+use sheen_types::{ChangeId, Errno};
+use sheen_wire::out::{
+    ChangeUnderWay, Complete, RECOVERED_BYTES_MAX, RecordPiece, Recover, Recovered,
+};
 use sheen_wire::update_record::UpdateRecord;
 
-/// As many records as one answer has room for, behind what the MDT has already. From now on nothing is applied that an earlier
-/// start of it has sent.
+/// As many records as one answer has room for, behind what the MDT has already, and of those changes that are `under_way` by which
+/// exclusion on it. From now on nothing is applied that an earlier start of it has sent.
 ///
 /// # Errors
 /// [`Errno::E2BIG`] for a record that no answer can say.
@@ -17,13 +19,20 @@ pub(super) fn answer(
     target: &Target,
     asking: Incarnation,
     asked: &Recover,
+    under_way: impl Fn(ChangeId) -> Option<u64>,
 ) -> Result<Recovered, Errno> {
     let mut records = target.answer_recover(asking);
     records.retain(|record| record.id > asked.after());
     records.sort_by_key(|record| record.id);
     let said = pieces(target.incarnation().starts, &records, asked.offset, RECOVERED_BYTES_MAX)?;
+    let own = |piece: &&RecordPiece| piece.id.coordinator == target.mdt_index();
+    let under_way = said.pieces.iter().filter(own).filter_map(|piece| {
+        let exclusion = under_way(piece.id)?;
+        Some(ChangeUnderWay { transno: piece.id.transno, exclusion })
+    });
+    let under_way = under_way.collect();
     let sheen_target::Completion { upto, except } = target.completed();
-    Ok(Recovered { complete: Complete { upto, except }, ..said })
+    Ok(Recovered { complete: Complete { upto, except }, under_way, ..said })
 }
 
 fn pieces(
@@ -58,7 +67,7 @@ fn pieces(
 
 #[cfg(test)]
 mod tests {
-    use sheen_types::{ChangeId, LogicalTime, MdtIndex, Transno};
+    use sheen_types::{LogicalTime, MdtIndex, Transno};
     use sheen_wire::out::ObjectUpdate;
     use sheen_wire::update_record::Part;
 

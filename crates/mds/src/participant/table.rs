@@ -427,7 +427,7 @@ impl RemoteExclusions {
         self.state.lock().entries.contains_key(&id_of(coordinator, number))
     }
 
-    /// Enters an exclusion. Called under the shards of its keys.
+    /// Enters an exclusion. Called under the shards of its keys, unless its part is here already.
     pub(crate) fn enter(&self, entry: Entry) -> Result<(), NotEntered> {
         let mut state = self.state.lock();
         let Incarnation { mdt, starts } = entry.coordinator;

@@ -15,8 +15,8 @@ pub enum Obstacle {
     Missing(u32),
     /// The store in the place of this MDT is not the one that another of them knows by its identity.
     IdentityMismatch(MdtIndex),
-    /// What this MDT has of sequences contradicts itself or what MDT0000 has, or cannot be read: where an inode belongs is
-    /// not certain.
+    /// What this MDT has of sequences cannot be read, or gives those of an MDT to another target, too: where an inode belongs
+    /// is not certain.
     Sequences(MdtIndex, String),
 }
 
@@ -46,11 +46,11 @@ pub(super) fn obstacle(
     if let Some(mismatch) = mismatches(mdts, reading)?.first() {
         return Ok(Some(Obstacle::IdentityMismatch(mismatch.mdt)));
     }
-    let (known, said) = Mdts::load(mdts, reading)?;
+    let (known, _) = Mdts::load(mdts, reading)?;
     if let Some(mdt) = known.missing().first() {
         return Ok(Some(Obstacle::Missing(*mdt)));
     }
     // All that a single one has is its own.
-    let said = said.into_iter().find(|_| mdts.len() > 1);
-    Ok(said.map(|(mdt, _, what)| Obstacle::Sequences(mdt, what)))
+    let uncertainty = known.uncertainty().filter(|_| mdts.len() > 1);
+    Ok(uncertainty.map(|(mdt, what)| Obstacle::Sequences(mdt, what)))
 }

@@ -20,6 +20,7 @@ use super::checks::cut_is_sound;
 use super::harness::{Client, DIRECTORY, Server, run};
 use super::recovery::finish_recovery;
 use super::several::{of_mdt, offer, start};
+use crate::exclusion::Needs;
 
 const ROOT: Fid = Fid::ROOT;
 
@@ -454,6 +455,128 @@ fn f16_a_record_whose_removal_was_lost_goes_again() {
         assert_eq!(left(&cluster, 0), 1, "it is back");
         cluster.finish().await;
         assert_eq!((left(&cluster, 0), cluster.child(0, ROOT, "d")), (0, Some(fid)));
+        cluster.settle().await;
+    };
+    run(test, &world);
+}
+
+#[test]
+fn what_is_complete_is_said_to_an_mdt_behind_one_that_is_away() {
+    let world = TestWorld::new(447);
+    let inner = world.clone();
+    let test = async move {
+        let cluster = Cluster::new(&inner, 3).await;
+        cluster.meet().await;
+        let (there, far) = cluster.mkdir(2, ROOT, "far");
+        assert_eq!(cluster.execute(&there).await, None);
+        cluster.settle().await;
+        let (made, fid) = cluster.mkdir(1, far, "d");
+        assert_eq!(cluster.execute(&made).await, None);
+        for mdt in 1..3 {
+            cluster.servers[mdt].node.target.sync().await.expect("it is well");
+        }
+        cluster.ways[&(1, 2)].ping().await;
+        // It takes no part in this, and may have records of MDT0001 all the same, as far as that knows.
+        let way = &cluster.ways[&(1, 0)];
+        way.breaks();
+        for client in &cluster.clients {
+            client.wait(&inner, 9).await;
+        }
+        let left = |mdt: usize| cluster.servers[mdt].node.target.incomplete_changes();
+        assert_eq!((left(1), left(2)), (1, 0));
+        let client = way.client().follow(&cluster.servers[0].node);
+        let identity = cluster.servers[1].mdt.identity().clone();
+        client.connect_with(offer(identity.as_str())).await.expect("let in");
+        way.is_there(&inner, client);
+        cluster.settle().await;
+        assert_eq!(cluster.child(2, far, "d"), Some(fid));
+    };
+    run(test, &world);
+}
+
+/// It has its part durable, or gets it back: the third one has not applied its own. A request that holds the name, and may wait
+/// for the end of recovery, is not waited for.
+#[test]
+fn an_mdt_of_three_that_was_lost_hides_its_part_until_all_are_applied() {
+    for (seed, is_durable, is_held) in [(448, false, false), (449, true, false), (458, true, true)]
+    {
+        let world = TestWorld::new(seed);
+        let inner = world.clone();
+        let test = async move {
+            let mut cluster = Cluster::new(&inner, 3).await;
+            cluster.meet().await;
+            let (there, far) = cluster.mkdir(2, ROOT, "far");
+            assert_eq!(cluster.execute(&there).await, None);
+            let (made, fid) = cluster.mkdir(1, ROOT, "d");
+            assert_eq!(cluster.execute(&made).await, None);
+            cluster.settle().await;
+            cluster.hold(1, 2, Some(UpdateType::RECORD));
+            let request = cluster.clients[1].rename_request((ROOT, "d"), (far, "d"));
+            let moved = cluster.operation(1, request);
+            if !is_durable {
+                cluster.stop_commits(0);
+            }
+            let answer = cluster.begin(&moved, false);
+            inner.sleep(Duration::from_secs(1)).await;
+            assert_eq!(cluster.child(0, ROOT, "d"), None, "it is applied there");
+            if is_durable {
+                cluster.servers[0].store.commit().unwrap();
+            }
+            cluster.kill(0);
+            cluster.restart().await;
+            let mdt = Arc::clone(&cluster.servers[0].mdt);
+            let holding = match is_held {
+                true => {
+                    let name = Needs::new().change_name(ROOT, b"d");
+                    Some(mdt.exclusion.try_acquire(name).expect("free"))
+                }
+                false => None,
+            };
+            cluster.finish().await;
+            drop(holding);
+            assert_eq!(cluster.child(0, ROOT, "d"), None);
+            let seen = Arc::new(Mutex::new(None));
+            let (client, place) = (cluster.clients[0].clone(), Arc::clone(&seen));
+            let look = async move {
+                let body = client.lookup(ROOT, "d").await.1.mdt_body;
+                *place.lock() = Some(body.map_or(Fid::ZERO, |body| body.fid1));
+            };
+            inner.world().tasks.spawn("look", Box::pin(look));
+            inner.sleep(Duration::from_secs(2)).await;
+            assert_eq!(*seen.lock(), None, "MDT0002 has it nowhere yet");
+            assert_eq!(cluster.child(2, far, "d"), None);
+            cluster.hold(1, 2, None);
+            assert_eq!(cluster.answer(&answer).await, None);
+            inner.sleep(Duration::from_secs(2)).await;
+            assert_eq!(*seen.lock(), Some(Fid::ZERO));
+            assert_eq!(cluster.child(2, far, "d"), Some(fid));
+            cluster.settle().await;
+        };
+        run(test, &world);
+    }
+}
+
+/// The release that went with its part was lost with it.
+#[test]
+fn an_mdt_that_was_lost_with_its_part_durable_and_unanswered_hides_nothing_for_ever() {
+    let world = TestWorld::new(457);
+    let inner = world.clone();
+    let test = async move {
+        let mut cluster = Cluster::new(&inner, 2).await;
+        cluster.meet().await;
+        cluster.settle().await;
+        for times in 0..40 {
+            let (made, _) = cluster.mkdir(1, ROOT, &format!("d{times}"));
+            let answer = cluster.begin(&made, false);
+            yield_times(times * 2).await;
+            cluster.servers[0].store.commit().unwrap();
+            cluster.kill(0);
+            cluster.restart().await;
+            cluster.finish().await;
+            assert_eq!(cluster.answer(&answer).await, None);
+            let (_, found) = cluster.clients[0].lookup(ROOT, &format!("d{times}")).await;
+            assert!(found.mdt_body.is_some_and(|body| !body.fid1.is_zero()), "{times}");
+        }
         cluster.settle().await;
     };
     run(test, &world);

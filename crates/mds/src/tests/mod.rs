@@ -33,4 +33,5 @@ mod replays;
 mod rights;
 mod rmfid;
 mod several;
+mod shown_at_once;
 mod vouched_sizes;

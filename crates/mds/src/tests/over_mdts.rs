@@ -56,7 +56,7 @@ impl Scene {
         way.expect("a way").2.sent()
     }
 
-    fn way(&self, from: usize, to: usize) -> &Between {
+    pub(super) fn way(&self, from: usize, to: usize) -> &Between {
         let way = self.ways.iter().find(|(it, other, _)| (*it, *other) == (from, to));
         &way.expect("a way").2
     }

@@ -11,7 +11,7 @@ use sheen_types::{Fid, MdtIndex, Timestamp, fid_seq};
 use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
 
 use super::checks::{
-    Made, apply, check_without, crashed, cut, faults, put_range, redo, with_all_at_rest,
+    Made, apply, check_without, crashed, cut, faults, put_range, redo, says, with_all_at_rest,
     with_two_mdts,
 };
 use super::harness::run;
@@ -221,13 +221,38 @@ fn nothing_is_repaired_where_tables_of_sequences_contradict_each_other() {
     with_two_mdts(617, |made| {
         let stores = made.stores;
         let start = made.directory.seq + 1000;
-        let range = LuSeqRange { start, end: start + 10, index: 1, flags: SeqRangeFlags::MDT };
-        put_range(&stores[1], &range);
-        let said = obstacle(&stores);
-        assert!(matches!(said, Some(Obstacle::Sequences(MdtIndex(1), _))), "{said:?}");
-        let before: Vec<_> = stores.iter().map(|store| store.applied()).collect();
-        assert_eq!(repair_once(&stores), []);
-        assert_eq!(before, stores.iter().map(|store| store.applied()).collect::<Vec<_>>());
+        for (index, flags) in [(0, SeqRangeFlags::MDT), (3, SeqRangeFlags::OST)] {
+            put_range(&stores[1], &LuSeqRange { start, end: start + 10, index, flags });
+            let said = obstacle(&stores);
+            assert!(matches!(said, Some(Obstacle::Sequences(MdtIndex(1), _))), "{said:?}");
+            let before: Vec<_> = stores.iter().map(|store| store.applied()).collect();
+            assert_eq!(repair_once(&stores), []);
+            assert_eq!(before, stores.iter().map(|store| store.applied()).collect::<Vec<_>>());
+        }
+    });
+}
+
+#[test]
+fn names_are_repaired_where_tables_of_sequences_leave_no_inode_uncertain() {
+    with_two_mdts(621, |made| {
+        let stores = made.stores;
+        let put = |at: usize, start: u64, index, flags| {
+            put_range(&stores[at], &LuSeqRange { start, end: start + 10, index, flags });
+        };
+        // Of OSTs two overlap; MDT0000 has lost a range; MDT0001 has a part of its own by itself, too.
+        put(1, 1 << 50, 3, SeqRangeFlags::OST);
+        put(1, (1 << 50) + 5, 4, SeqRangeFlags::OST);
+        put(1, 1 << 51, 1, SeqRangeFlags::MDT);
+        put(1, made.directory.seq + 1000, 1, SeqRangeFlags::MDT);
+        let found = faults(&stores);
+        says(&found, 0, Fid::new(1 << 51, 0), "its table lacks the sequences");
+        says(&found, 1, Fid::new((1 << 50) + 5, 0), "overlap");
+        assert_eq!(obstacle(&stores), None);
+        apply(&stores[0], |change| {
+            change.delete(ROOT, key(b"m"));
+        });
+        assert_eq!(repair_once(&stores)[0].names, 1);
+        assert_eq!(child(&stores, 0, ROOT, "m"), Some(made.moved));
     });
 }
 

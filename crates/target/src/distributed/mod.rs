@@ -370,6 +370,12 @@ impl Target {
         }
     }
 
+    /// Whether an MDT has started anew since it was this one, as far as it is known.
+    #[must_use]
+    pub fn has_started_anew(&self, incarnation: Incarnation) -> bool {
+        self.distributed.0.lock().is_past(incarnation)
+    }
+
     /// What an MDT that has started anew may have lost: the records of all changes that it has a part in and that are
     /// not complete. From here on nothing that an earlier incarnation of it has sent is applied, and nothing that relies
     /// on what that had excluded.

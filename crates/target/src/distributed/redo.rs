@@ -46,6 +46,12 @@ pub trait Redo: Send + Sync {
     /// as it takes.
     fn send_parts<'a>(&'a self, target: &'a Arc<Target>, mdt: MdtIndex) -> BoxFuture<'a, ()>;
 
+    /// Hides the parts here of changes that other MDTs have not finished, until they release them. Called when all that clients
+    /// replay is replayed, and before new requests of theirs are executed. It waits for nothing: recovery does not end before.
+    fn hide_unfinished(&self, target: &Target) {
+        let _ = target;
+    }
+
     /// Releases what earlier starts of this MDT have excluded on another one.
     fn release_earlier<'a>(&'a self, target: &'a Arc<Target>, mdt: MdtIndex) -> BoxFuture<'a, ()>;
 }

@@ -1,6 +1,7 @@
 //! What the target does about recovery: starts its clock, evicts those that hold it up, and ends it.
 //!
-//! The steps of the end, which [`Recovery`](super::Recovery) decides and `end_recovery` takes: a new epoch of
+//! The steps of the end, which [`Recovery`](super::Recovery) decides and `end_recovery` takes: what other MDTs have not finished
+//! of changes with this one is hidden ([`Redo::hide_unfinished`](crate::Redo::hide_unfinished)), a new epoch of
 //! transaction numbers begins, all exports are `FULL`, the namespace grants what waited, requests without an answer go
 //! on. Where a client was lost with what it had to replay, what other clients keep of it is revoked; until then no
 //! request goes on that would show how it is now. Last the role cleans up ([`Operations::recovered`]).
@@ -75,6 +76,9 @@ impl Target {
         if self.recovery.is_stopped() {
             // Decided and not begun: the next start awaits the clients, which have nothing more to replay.
             return;
+        }
+        if let Some(redo) = self.operations.redo() {
+            redo.hide_unfinished(self);
         }
         self.history.begin_epoch();
         let now = self.now();

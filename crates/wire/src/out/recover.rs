@@ -38,7 +38,8 @@ impl Recover {
 }
 
 wire_struct! {
-    /// The beginning of the answer to `RECOVER`. Pieces of records follow, then exceptions of what is complete.
+    /// The beginning of the answer to `RECOVER`. Pieces of records follow, then exceptions of what is complete, then what is
+    /// under way.
     pub struct RecoveredFixed {
         /// How often the MDT that answers has been started.
         starts: u32,
@@ -50,6 +51,20 @@ wire_struct! {
         exceptions: u32,
         /// See [`Recovered::complete`].
         upto: Transno,
+        /// How many changes under way follow.
+        under_way: u32,
+        /// Unused.
+        padding: u32,
+    }
+}
+
+wire_struct! {
+    /// A change of the MDT that answers which has not been applied everywhere, and is excluded where it has.
+    pub struct ChangeUnderWay {
+        /// Its number.
+        transno: Transno,
+        /// The number of its exclusion on the MDT that asks.
+        exclusion: u64,
     }
 }
 
@@ -95,6 +110,9 @@ pub struct Recovered {
     pub pieces: Vec<RecordPiece>,
     /// Which changes of the MDT that answers are complete: their records are gone, and may come back where that was not durable.
     pub complete: Complete,
+    /// Of the changes whose records are in this answer those that the MDT that answers coordinates and has not seen applied
+    /// everywhere yet: the MDT that asks hides its parts of them until they are released there.
+    pub under_way: Vec<ChangeUnderWay>,
 }
 
 impl Recovered {
@@ -109,8 +127,10 @@ impl Recovered {
         let pieces = pieces.collect::<Result<_, _>>()?;
         let except = (0..fixed.exceptions).map(|_| Transno::decode(&mut reader));
         let complete = Complete { upto: fixed.upto, except: except.collect::<Result<_, _>>()? };
+        let under_way = (0..fixed.under_way).map(|_| ChangeUnderWay::decode(&mut reader));
+        let under_way = under_way.collect::<Result<_, _>>()?;
         reader.finish("records of changes")?;
-        Ok(Self { starts: fixed.starts, has_more: fixed.more != 0, pieces, complete })
+        Ok(Self { starts: fixed.starts, has_more: fixed.more != 0, pieces, complete, under_way })
     }
 
     /// The bytes.
@@ -125,10 +145,13 @@ impl Recovered {
             more: self.has_more.into(),
             exceptions: fitting(self.complete.except.len(), "exceptions of complete changes")?,
             upto: self.complete.upto,
+            under_way: fitting(self.under_way.len(), "changes under way")?,
+            padding: 0,
         };
         fixed.encode(&mut writer);
         self.pieces.iter().try_for_each(|piece| piece.write(&mut writer))?;
         self.complete.except.iter().for_each(|transno| transno.encode(&mut writer));
+        self.under_way.iter().for_each(|change| change.encode(&mut writer));
         Ok(writer.into_bytes())
     }
 }
@@ -174,7 +197,8 @@ mod tests {
         };
         let pieces = vec![piece(4, 0, b"123456789"), piece(7, 5, b"678")];
         let complete = Complete { upto: Transno(9), except: vec![Transno(4), Transno(7)] };
-        Recovered { starts: 3, has_more: true, pieces, complete }
+        let under_way = vec![ChangeUnderWay { transno: Transno(7), exclusion: 12 }];
+        Recovered { starts: 3, has_more: true, pieces, complete, under_way }
     }
 
     #[test]
@@ -188,7 +212,7 @@ mod tests {
         assert!(Recovered::decode(&longer).is_err());
         let nothing = Recovered::default();
         assert_eq!(Recovered::decode(&nothing.encode().expect("it fits")), Ok(nothing));
-        assert_eq!((Recover::SIZE, RecoveredFixed::SIZE, RecordPieceFixed::SIZE), (24, 24, 24));
+        assert_eq!((Recover::SIZE, RecoveredFixed::SIZE, RecordPieceFixed::SIZE), (24, 32, 24));
     }
 
     #[test]
@@ -199,16 +223,18 @@ mod tests {
             changed[at..at + 4].copy_from_slice(&value.to_le_bytes());
             Recovered::decode(&changed.into()).expect_err("refused")
         };
-        // Counts of pieces and exceptions, the first piece's total, offset and length.
+        // Counts of pieces, exceptions and changes under way, the first piece's total, offset and length.
         for (at, value) in [
             (4, 3),
             (4, u32::MAX),
             (12, 3),
             (12, u32::MAX),
-            (28, 8),
-            (40, 1),
-            (44, u32::MAX),
-            (44, 10),
+            (24, 2),
+            (24, u32::MAX),
+            (36, 8),
+            (48, 1),
+            (52, u32::MAX),
+            (52, 10),
         ] {
             with(at, value);
         }
