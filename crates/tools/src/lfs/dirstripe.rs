@@ -82,7 +82,8 @@ pub(super) fn make(command: &str, options: &Make) -> Result<(), Fault> {
             let text = match errno {
                 Errno::ENOTTY => format!("'{}' is not on a Lustre filesystem", shown_path(path)),
                 Errno::EPERM if !indexes.is_empty() => format!(
-                    "cannot create dir '{}': MDTs are for root to choose, where mdt.*.enable_remote_dir is 1",
+                    "cannot create dir '{}': MDTs are for root and the group mdt.*.enable_remote_dir_gid to choose, where \
+                     mdt.*.enable_remote_dir is 1",
                     shown_path(path)
                 ),
                 _ => format!("cannot create dir '{}'", shown_path(path)),
