@@ -91,6 +91,12 @@ impl Mdt {
         self.other_mdts.channels.read().iter().map(view).collect()
     }
 
+    /// Whether this MDT has agreed with number `index` on the changes that they make together. That one may be away now.
+    #[must_use]
+    pub fn agrees_with(&self, index: u16) -> bool {
+        self.other_mdts.partner(index).is_some()
+    }
+
     /// Whether a change over several MDTs excludes other changes here.
     #[must_use]
     pub fn has_exclusions(&self) -> bool {

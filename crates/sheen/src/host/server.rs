@@ -21,13 +21,18 @@ use super::folders::refuse_doubles;
 use super::server_control::ServerControl;
 use super::target::{Plan, Running, plans, shared_by};
 use super::{PORT, addresses, daemon, folder_fault, mount_source, notify};
-use sheen_tools::output::Fault;
+use sheen_tools::output::{Fault, shown_path};
 
 /// Lustre's `obd_timeout`, in seconds.
 const TIMEOUT: u64 = 100;
 
 /// Three ping intervals of a client with Lustre's timeout: clients do not know ours.
 const PING_EVICT_MIN: Duration = Duration::from_secs(75);
+
+/// How long MDTs of one process may take to agree with each other.
+const AGREED_WITHIN: Duration = Duration::from_secs(100);
+/// How often it is looked whether they have.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Whom a server lets connect by TCP: the values of Lustre's `accept`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -153,7 +158,7 @@ fn serve(options: &Server) -> Result<(), Fault> {
         let control = ServerControl::start(options, accept, (&node, &world), parts)?;
         let mut signals = EndSignals::new()?;
         let is_ready = tokio::select! {
-            () = opened(&running) => true,
+            opened = opened(&running, &world) => opened.map(|()| true)?,
             () = signals.wait() => false,
         };
         if is_ready {
@@ -228,7 +233,10 @@ async fn register(
 }
 
 /// Waits until all MDTs take clients: one that is new waits for MDT0000, which gives it its FIDs.
-async fn opened(running: &[Arc<Running>]) {
+///
+/// # Errors
+/// As [`agreed`].
+async fn opened(running: &[Arc<Running>], world: &World) -> Result<(), Fault> {
     for one in running {
         let served = one.served();
         if let Role::Mdt(mdt) = &served.role
@@ -239,6 +247,43 @@ async fn opened(running: &[Arc<Running>]) {
             mdt.until_open().await;
         }
     }
+    agreed(running, world).await
+}
+
+/// Waits until the MDTs here have agreed with each other: before, a change of two of them is refused.
+///
+/// # Errors
+/// `EXDEV` if two of them do not: one has the place of another.
+async fn agreed(running: &[Arc<Running>], world: &World) -> Result<(), Fault> {
+    let mdts = running.iter().filter_map(|one| match &one.served().role {
+        Role::Mdt(mdt) => Some((one, mdt)),
+        _ => None,
+    });
+    let (mdts, until) = (mdts.collect::<Vec<_>>(), world.clock.now() + AGREED_WITHIN);
+    for (one, mdt) in &mdts {
+        for (other, partner) in mdts.iter().filter(|(_, other)| other.index() != mdt.index()) {
+            if mdt.agrees_with(partner.index()) {
+                continue;
+            }
+            daemon::say_doing(&format!("{}: waiting for {}", one.plan.kind, other.plan.kind));
+            while !mdt.agrees_with(partner.index()) {
+                if world.clock.now() > until {
+                    return Err(no_agreement(one, other));
+                }
+                world.clock.sleep_until(world.clock.now() + LOOK).await;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn no_agreement(one: &Running, other: &Running) -> Fault {
+    let [one, other] = [one, other].map(|running| shown_path(&running.plan.directory));
+    let text = format!(
+        "{one} and {other} do not agree on changes of both: one of them is not the metadata target that this file \
+         system has had; put that one back"
+    );
+    Fault::new(Errno::EXDEV, text)
 }
 
 /// What the log begins with: what runs here, where, and what it serves.
