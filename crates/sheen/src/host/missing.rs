@@ -5,7 +5,7 @@ use std::path::Path;
 use sheen_assembly::TargetLabel;
 use sheen_store::StoreError;
 use sheen_store_disk::{Config, FormatOptions, OpenOptions, StoreDisk};
-use sheen_types::{Errno, TargetKind, TargetName};
+use sheen_types::{Errno, Nid, TargetKind, TargetName};
 
 use super::cluster::Cluster;
 use super::folders::{folder_of, index_of, is_there, of_folder};
@@ -13,6 +13,7 @@ use super::progress::Progress;
 use super::salvage::held;
 use super::target::{is_registered, plans};
 use super::undo::Undo;
+use super::up::words_of_kind;
 use super::{invalid, io_fault, rediscovery};
 use sheen_tools::mkfs::{self, TargetConfig};
 use sheen_tools::output::{Fault, shown_path};
@@ -46,6 +47,7 @@ pub(super) fn format(cluster: &mut Cluster, wanted: Wanted, undo: &mut Undo) -> 
     let counts = counts(cluster, wanted);
     let missing = missing(cluster, counts)?;
     refuse_lost(cluster)?;
+    refuse_taken(cluster, &missing)?;
     check_sizes(cluster, &missing, wanted.size_kib)?;
     if !missing.is_empty() {
         let begun = FORMATTING.iter().zip(counts);
@@ -122,19 +124,14 @@ fn has_later(there: &[TargetConfig], one: &TargetConfig) -> bool {
     there.iter().any(is_later)
 }
 
-/// Refuses to go on without a target that the file system had when it was started last. An OST that an administrator has
-/// deactivated for good may be gone; an MDT may not: others wait for what it had of changes made with them.
+/// Refuses to go on without a target that the file system had when it was started last. One that did not get so far that the
+/// MGS knows it may be gone.
 fn refuse_lost(cluster: &Cluster) -> Result<(), Fault> {
     let mgt = cluster.mgt();
     if !mgt.join("format").exists() {
         return Ok(());
     }
-    let known = cluster.lost();
-    let is_mdt = |name: &&String| index_of(Path::new(name), TargetKind::Mdt).is_some();
-    if let Some(name) = known.iter().flatten().find(is_mdt) {
-        return Err(cluster.gone(name));
-    }
-    let lost = match (known, cluster.server().pid()) {
+    let lost = match (cluster.lost(), cluster.server().pid()) {
         (Some(lost), Some(_)) => lost,
         (None, Some(_)) => return Ok(()),
         (Some(lost), None) if lost.is_empty() => return Ok(()),
@@ -143,9 +140,47 @@ fn refuse_lost(cluster: &Cluster) -> Result<(), Fault> {
     lost.first().map_or(Ok(()), |name| Err(cluster.gone(name)))
 }
 
-/// The folders that are gone of targets which the MGS has clients look for at this file system's address.
+/// Refuses to make a target whose place in the file system another one has: the MGS would not take it.
+fn refuse_taken(cluster: &Cluster, missing: &[(String, TargetConfig)]) -> Result<(), Fault> {
+    let has_mgt = cluster.mgt().join("format").exists();
+    let has_target = missing.iter().any(|(_, config)| config.kind.is_some());
+    if !has_mgt || !has_target || cluster.server().pid().is_some() {
+        return Ok(());
+    }
+    let known = known_to_mgs(cluster)?;
+    let all = known.named.iter().chain(&known.deactivated);
+    let taken = all.map(|(name, nids)| (folder_of(name), name, nids));
+    let is_missing = |folder: &String| missing.iter().any(|(name, _)| name == folder);
+    let Some((folder, name, nids)) = taken.into_iter().find(|(folder, ..)| is_missing(folder))
+    else {
+        return Ok(());
+    };
+    if cluster.address().is_some_and(|(nid, _)| nids.contains(&nid)) {
+        return Err(cluster.gone(&folder));
+    }
+    let nids = nids.iter().map(Nid::to_string).collect::<Vec<_>>().join(", ");
+    let (option, _) = words_of_kind(name.kind);
+    let text = format!(
+        "{folder}: the file system has its {name} elsewhere, at {nids}; {option} {} would make another one in its place",
+        name.index + 1
+    );
+    Err(Fault::new(Errno::EEXIST, text))
+}
+
+/// The folders that are gone of targets which the MGS has clients look for at this file system's address. An OST that an
+/// administrator has deactivated for good may be gone; an MDT may not: other MDTs wait for what it had of changes made with
+/// them.
 fn lost_of_mgs(cluster: &Cluster) -> Result<Vec<String>, Fault> {
     let Some((nid, _)) = cluster.address() else { return Ok(Vec::new()) };
+    let known = known_to_mgs(cluster)?;
+    let mdts = known.deactivated.iter().filter(|(name, _)| name.kind == TargetKind::Mdt);
+    let named = known.named.iter().chain(mdts).filter(|(_, nids)| nids.contains(&nid));
+    let folders = named.map(|(name, _)| folder_of(name));
+    Ok(folders.filter(|folder| !is_there(&cluster.directory.join(folder))).collect())
+}
+
+/// Which targets the MGS knows, whose server does not run.
+fn known_to_mgs(cluster: &Cluster) -> Result<sheen_mgs::Checked, Fault> {
     let mut registered: Vec<TargetName> = Vec::new();
     for directory in cluster.targets() {
         for plan in plans(&directory)? {
@@ -162,10 +197,7 @@ fn lost_of_mgs(cluster: &Cluster) -> Result<Vec<String>, Fault> {
     let failed =
         |error: StoreError| Fault::new(Errno::EIO, format!("{}: {error}", shown_path(&mgt)));
     let held = held(&store).map_err(failed)?;
-    let checked = sheen_mgs::check(&store, &held.indexes, &registered).map_err(failed)?;
-    let named = checked.named.iter().filter(|(_, nids)| nids.contains(&nid));
-    let folders = named.map(|(name, _)| folder_of(name));
-    Ok(folders.filter(|folder| !is_there(&cluster.directory.join(folder))).collect())
+    sheen_mgs::check(&store, &held.indexes, &registered).map_err(failed)
 }
 
 /// That new targets have room, and that a size is asked for targets that are made.

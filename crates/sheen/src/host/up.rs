@@ -276,7 +276,7 @@ fn settle(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
 }
 
 /// The option for the number of targets of a kind, and what they are called.
-fn words_of_kind(kind: TargetKind) -> (&'static str, &'static str) {
+pub(super) fn words_of_kind(kind: TargetKind) -> (&'static str, &'static str) {
     match kind {
         TargetKind::Mdt => ("--mdts", "MDTs"),
         TargetKind::Ost => ("--osts", "OSTs"),
