@@ -139,7 +139,7 @@ impl Mdt {
         update: ObjectUpdate,
         result_bytes: u32,
     ) -> Result<Vec<UpdateResult>, Errno> {
-        let channel = self.partner(mdt)?;
+        let channel = self.known_partner(mdt)?;
         let kind = match channel.state() {
             ImportState::Full => CallKind::NoResend,
             _ => CallKind::Recovery,
@@ -228,8 +228,9 @@ impl Mdt {
         if target.is_recovering() {
             return;
         }
-        let is_there =
-            |mdt: &MdtIndex| self.partner(*mdt).is_ok_and(|it| it.state() == ImportState::Full);
+        let is_there = |mdt: &MdtIndex| {
+            self.known_partner(*mdt).is_ok_and(|it| it.state() == ImportState::Full)
+        };
         let mut is_all_sent = true;
         for mdt in mdts {
             for record in target.missing_parts(*mdt) {
@@ -252,7 +253,7 @@ impl Mdt {
 
     /// Notes with which incarnation of an MDT there is a connection.
     pub(super) fn note_incarnation_of(&self, target: &Target, mdt: MdtIndex) {
-        if let Ok(channel) = self.partner(mdt) {
+        if let Ok(channel) = self.known_partner(mdt) {
             let starts = channel.connect_data().instance;
             target.note_incarnation(Incarnation { mdt, starts });
         }
