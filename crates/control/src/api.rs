@@ -62,6 +62,12 @@ pub const NETWORK: &str = "network";
 pub const ECHO: &str = "echo";
 /// Command of a server: a line on what makes no progress, and one on what fails; each may be empty.
 pub const STATE: &str = "state";
+/// Command of a server: whether all its targets serve, [`IS_READY`] or [`STARTS`].
+pub const READY: &str = "ready";
+/// The answer to [`READY`] of one whose targets all serve.
+pub const IS_READY: &str = "ready";
+/// The answer to [`READY`] of one that waits for some of them.
+pub const STARTS: &str = "starts";
 /// Command of a server: a [`ScrubRequest`], as JSON, is answered with a [`ScrubAnswer`].
 pub const SCRUB: &str = "scrub";
 

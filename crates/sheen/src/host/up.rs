@@ -17,7 +17,7 @@ use sheen_types::{Errno, Nid, TargetKind};
 use super::cluster::{Cluster, MOUNT_OPTIONS, PATIENCE};
 use super::liveness::{self, Health};
 use super::progress::Progress;
-use super::server::Accept;
+use super::server::{Accept, OPENED_WITHIN};
 use super::undo::Undo;
 use super::{
     PORT, addresses, folder_fault, holders, invalid, io_fault, missing, mount, mount_source,
@@ -42,8 +42,9 @@ const MDTS_MAX: i64 = 32;
 
 /// How long the process of a mount that is not here may take to end, once its servers run.
 const DETACHED_ENDS: Duration = Duration::from_secs(10);
-/// How long a server may take to serve that another `up` has started.
-const SERVER_BEGINS: Duration = Duration::from_secs(100);
+/// How long a server may take to serve that another `up` has started. It ends by itself before, if its MDTs are what it
+/// waits for.
+const SERVER_BEGINS: Duration = OPENED_WITHIN.saturating_add(Duration::from_secs(20));
 /// How long after the kernel has connected a mount it may take to be seen. It is a moment; a mount that is not here at
 /// all, whose next process waits for servers, looks the same for as long as that waits.
 const MOUNT_SEEN: Duration = Duration::from_secs(2);
@@ -220,7 +221,8 @@ fn running_server(cluster: &Cluster) -> Result<Option<Pid>, Fault> {
     loop {
         let Some(pid) = cluster.server().settled(PATIENCE)? else { return Ok(None) };
         // What is mounted has found it, though its socket is gone.
-        if !liveness::is_server_to_serve(pid) || cluster.kernel_mount().found().is_some() {
+        let serves = !liveness::is_server_to_serve(pid) || cluster.kernel_mount().found().is_some();
+        if serves && !liveness::is_server_to_be_ready(pid) {
             return Ok(Some(pid));
         }
         if begin.elapsed() > SERVER_BEGINS {

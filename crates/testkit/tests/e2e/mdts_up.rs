@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use sheen_store_disk::Config;
 use sheen_testkit::cluster::{Cluster, program};
 use sheen_testkit::scene::{play, same_after_restart};
-use sheen_workloads::process::{Finished, wait_until};
+use sheen_workloads::process::{Finished, text, wait_until};
 use sheen_workloads::{Context, Outcome, ensure, plant, tree};
 
 use crate::further_mdts::{is, is_as_answered, move_to_and_fro, names};
@@ -20,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const USAGE: i32 = 2;
 const ENOENT: i32 = 2;
 const EBUSY: i32 = 16;
+const EEXIST: i32 = 17;
+const EXDEV: i32 = 18;
 const EINVAL: i32 = 22;
 const EOPNOTSUPP: i32 = 95;
 
@@ -175,11 +178,26 @@ fn another_store(cluster: &Cluster) -> Outcome {
     let nid = fs::read_to_string(cluster.dir().join("run/mgs.nid")).context("mgs.nid")?;
     let path = place.to_string_lossy();
     let new = ["mkfs.lustre", "-q", "--mdt", "--index", "1", "--fsname", "sheen", "--mgsnode"];
-    cluster.must(&[&new[..], &[nid.trim(), &path]].concat())?;
-    let tried = up(cluster, &[])?;
-    let why = "the file system has another target of this index";
-    ensure(!tried.status.success() && tried.output.contains(why), || tried.output.clone())?;
-    ensure(cluster.server_pid().is_err(), || "its server runs".to_owned())?;
+    let new = [&new[..], &[nid.trim(), &path]].concat();
+    let replaced = cluster.run(&[&new[..], &["--replace"]].concat())?;
+    refused(&replaced, EOPNOTSUPP, &["--replace", "one of several MDTs"])?;
+    cluster.must(&new)?;
+    // The second one must not take it for one that has registered.
+    for _ in 0..2 {
+        let tried = up(cluster, &[])?;
+        let why = "the file system has another target of this index";
+        ensure(!tried.status.success() && tried.output.contains(why), || tried.output.clone())?;
+        ensure(cluster.server_pid().is_err(), || "its server runs".to_owned())?;
+    }
+    // Nor are two of them ready with one that the MGS takes for the right one.
+    let mut config = Config::load(&place).context("its configuration")?;
+    config.values.insert("registered".to_owned(), "1".to_owned());
+    config.save(&place).context("its configuration")?;
+    for _ in 0..2 {
+        let tried = up(cluster, &[])?;
+        refused(&tried, EXDEV, &[&path, "MDT0000 has refused it", "put that one back"])?;
+        ensure(cluster.server_pid().is_err(), || "its server runs".to_owned())?;
+    }
     fs::remove_dir_all(&place).context("remove")?;
     fs::rename(&aside, &place).context("move it back")
 }
@@ -241,6 +259,60 @@ fn mdts_are_added_to_a_file_system_that_is_mounted() {
         let again = up(cluster, &[])?;
         ensure(again.status.success(), || again.output.clone())?;
         tree::must_equal(&before, &tree::read(&first)?)
+    });
+}
+
+/// An MDT that lies on another machine is in the way of one here, and nothing is made of that one.
+#[test]
+fn an_mdt_that_is_elsewhere_is_not_made_once_more() {
+    let cluster =
+        Cluster::prepare("mdts-far", 1, &["--listen"]).unwrap_or_else(|it| panic!("{it}"));
+    play(&Arc::new(cluster), LIMIT, |cluster| {
+        cluster.up()?;
+        let port = cluster.port().unwrap_or_default();
+        let mgs = fs::read_to_string(cluster.dir().join("run/mgs.nid")).context("mgs.nid")?;
+        let place = cluster.logs().join("far");
+        let path = place.to_string_lossy();
+        let new = ["mkfs.lustre", "-q", "--mdt", "--index", "1", "--fsname", "sheen"];
+        cluster.must(&[&new[..], &["--mgsnode", mgs.trim(), &path]].concat())?;
+        cluster.must(&["lctl", "set_param", "allow_register=1"])?;
+        let own = crate::nodes::nid(90);
+        let server = ["server", "--nid", &own, "--port", &port, &path];
+        let log = cluster.logs().join("far.log");
+        let far = crate::nodes::spawn(cluster, &server, &log)?;
+        let is_there = || text(&log).lines().any(|line| line.ends_with("ready"));
+        wait_until("the far MDT", PATIENCE, is_there)?;
+        cluster.down()?;
+        for _ in 0..2 {
+            let tried = up(cluster, &["--mdts", "2"])?;
+            let words = ["mdt0001", "sheen-MDT0001 elsewhere", &own, "--mdts 2"];
+            refused(&tried, EEXIST, &words)?;
+            ensure(!cluster.dir().join("mdt0001").exists(), || "it is made".to_owned())?;
+        }
+        cluster.up()?;
+        drop(far);
+        cluster.down()
+    });
+}
+
+/// What an `up` that failed made of an MDT that no client has seen is gone again, and not missed.
+#[test]
+fn an_added_mdt_whose_first_start_fails_is_not_missed() {
+    let cluster = Cluster::prepare("mdts-failed", 1, &[]).unwrap_or_else(|it| panic!("{it}"));
+    play(&Arc::new(cluster), LIMIT, |cluster| {
+        cluster.up()?;
+        cluster.down()?;
+        let port = cluster.port().unwrap_or_default();
+        let nid = fs::read_to_string(cluster.dir().join("run/mgs.nid")).context("mgs.nid")?;
+        let address = nid.trim().trim_end_matches("@tcp").to_owned();
+        let taken = std::net::TcpListener::bind(format!("{address}:{port}")).context("bind")?;
+        let tried = up(cluster, &["--mdts", "2", "--listen", "--accept", "all"])?;
+        ensure(!tried.status.success(), || tried.output.clone())?;
+        ensure(!cluster.dir().join("mdt0001").exists(), || "it stays".to_owned())?;
+        drop(taken);
+        cluster.up()?;
+        let found = cluster.must(&["lfs", "mdts", &cluster.mnt().to_string_lossy()])?;
+        is(&found.lines().count(), &2)
     });
 }
 
