@@ -14,5 +14,5 @@ pub use connector::{NodeConnector, ReportingConnector};
 pub use consistency::{
     CheckError, Consistency, Depth, Findings, Problem, ProblemKind, StoreContents, Watch,
 };
-pub use registrar::Registrar;
+pub use registrar::{NotRegistered, Registrar};
 pub use served::{Role, Served, TargetLabel};

@@ -1,6 +1,7 @@
 //! What a server says to and hears from the MGS: its targets register, an MDT learns its OSTs and the other MDTs.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +35,26 @@ pub struct Registrar {
     world: World,
     mgs: Arc<dyn Import>,
     reader: Arc<LogReader>,
+}
+
+/// Why a target is not registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotRegistered {
+    /// The file system has another target of this index (`EALREADY`, `EADDRINUSE`).
+    Taken(TargetName),
+    /// The MGS has refused it, or has not answered.
+    Refused(TargetName, RpcError),
+}
+
+impl fmt::Display for NotRegistered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Taken(name) => {
+                write!(f, "{name}: the file system has another target of this index")
+            }
+            Self::Refused(name, error) => write!(f, "{name}: the MGS refused it: {error}"),
+        }
+    }
 }
 
 /// An import that closes when it is dropped, whatever else holds it: of an MDT that has ended, calls may still
@@ -88,8 +109,13 @@ impl Registrar {
     /// the servers that the MGS knows of.
     ///
     /// # Errors
-    /// A text that says why the MGS refused.
-    pub async fn register(&self, served: &Served, params: &str, known: bool) -> Result<(), String> {
+    /// See [`NotRegistered`].
+    pub async fn register(
+        &self,
+        served: &Served,
+        params: &str,
+        known: bool,
+    ) -> Result<(), NotRegistered> {
         let TargetLabel::Target(name) = &served.kind else { return Ok(()) };
         let directory = Directory::new(&self.world, &name.fsname, &self.mgs);
         served.target.know_servers(Arc::new(directory));
@@ -126,9 +152,9 @@ impl Registrar {
         }
         answer.map_err(|error| match error {
             RpcError::Errno(Errno::EALREADY | Errno::EADDRINUSE) => {
-                format!("{name}: the file system has another target of this index")
+                NotRegistered::Taken(name.clone())
             }
-            error => format!("{name}: the MGS refused it: {error}"),
+            error => NotRegistered::Refused(name.clone(), error),
         })
     }
 

@@ -128,6 +128,7 @@ fn two_mdts_find_each_other_and_again_after_deaths() {
         two.start(&world, false);
         world.pass(Duration::from_secs(60));
         assert!(!two.mdt().is_open(), "there is no MDT0000");
+        assert!(!two.mdt().agrees_with(0), "what it offers is no agreement");
         one.start(&world, false);
         world.pass(PATIENCE);
         assert!(all_is_connected(&one.mdt(), &two.mdt()), "{:?}", two.mdt().other_mdts());
@@ -168,6 +169,11 @@ fn another_mdt_in_the_place_of_a_known_one_gets_nothing() {
     world.pass(PATIENCE);
     assert!(!stranger.mdt().is_open());
     assert!(one.mdt().other_mdts().iter().all(|other| !other.is_partner));
+    assert!(one.mdt().has_refused(&stranger.mdt()) && !one.mdt().agrees_with(1));
+    one.kill(&world);
+    one.start(&world, true);
+    world.pass(PATIENCE);
+    assert!(!one.mdt().agrees_with(1), "nor where it is the first one that answers");
     stranger.kill(&world);
     two.start(&world, true);
     world.pass(PATIENCE);

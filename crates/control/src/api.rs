@@ -6,6 +6,7 @@
 //! | [`TARGETS`] | list of [`Target`] |
 //! | [`TARGET_STATFS`] `[lazy]` | list of [`TargetStatfs`] |
 //! | [`POOLS`] | map of pools' names to their OSTs' UUIDs |
+//! | [`FID_TO_MDT`] `FID` | the index of the MDT that has it |
 //! | [`FID_TO_PATH`] `FID [LINKNO]` | lines of `LINKNO PATH`, the path as [`shown`] has its bytes |
 //!
 //! With `lazy` the mount does not wait for a target that is not connected. Paths are relative to the mount, `/` is its
@@ -28,6 +29,8 @@ pub const TARGETS: &str = "targets";
 pub const TARGET_STATFS: &str = "target_statfs";
 /// Command: the pools of OSTs.
 pub const POOLS: &str = "pools";
+/// Command: which MDT has a FID.
+pub const FID_TO_MDT: &str = "fid2mdt";
 /// Command: the paths of a FID.
 pub const FID_TO_PATH: &str = "fid2path";
 
@@ -59,6 +62,12 @@ pub const NETWORK: &str = "network";
 pub const ECHO: &str = "echo";
 /// Command of a server: a line on what makes no progress, and one on what fails; each may be empty.
 pub const STATE: &str = "state";
+/// Command of a server: whether all its targets serve, [`IS_READY`] or [`STARTS`].
+pub const READY: &str = "ready";
+/// The answer to [`READY`] of one whose targets all serve.
+pub const IS_READY: &str = "ready";
+/// The answer to [`READY`] of one that waits for some of them.
+pub const STARTS: &str = "starts";
 /// Command of a server: a [`ScrubRequest`], as JSON, is answered with a [`ScrubAnswer`].
 pub const SCRUB: &str = "scrub";
 

@@ -194,6 +194,7 @@ impl Mdt {
         let settings = LayoutSettings::new(config.stripe_size, config.stripe_count);
         let sequences = Sequences::load(Arc::clone(&store), config.index)?;
         let placement = Placement::new(Arc::clone(&store), settings)?;
+        let other_mdts = OtherMdts::new(Arc::clone(&store), identity.clone());
         Ok(Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             index: config.index,
@@ -209,7 +210,7 @@ impl Mdt {
             sizes,
             sequences,
             joining: Arc::default(),
-            other_mdts: OtherMdts::default(),
+            other_mdts,
             coordinator: Coordinator::default(),
             unfinished: UnfinishedParts::default(),
             squash: Squash::default(),

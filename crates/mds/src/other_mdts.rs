@@ -29,8 +29,12 @@ const PARTS_IN_FLIGHT: u16 = 256;
 const CONTROLLER: u16 = 0;
 
 /// See the module's documentation.
-#[derive(Default)]
 pub(crate) struct OtherMdts {
+    store: Arc<dyn Store>,
+    /// This MDT's identity.
+    own: Uuid,
+    /// By number, the connection over which the MDT that is recorded has answered.
+    answered: Mutex<BTreeMap<u16, u32>>,
     channels: RwLock<BTreeMap<u16, Arc<dyn Channel>>>,
     /// One at a time is compared with what is recorded, and recorded.
     recording: Mutex<()>,
@@ -39,10 +43,61 @@ pub(crate) struct OtherMdts {
 }
 
 impl OtherMdts {
-    /// The way to an MDT with which changes are made together. One that is away is waited for.
+    /// Of the MDT of this identity, in this store.
+    pub(crate) fn new(store: Arc<dyn Store>, own: Uuid) -> Self {
+        Self {
+            store,
+            own,
+            answered: Mutex::default(),
+            channels: RwLock::default(),
+            recording: Mutex::default(),
+            refused: Mutex::default(),
+        }
+    }
+
+    /// The way to an MDT with which changes are made together. One that is away is waited for, also before its first answer;
+    /// an MDT that has answered in the place of another one is none.
     pub(crate) fn partner(&self, index: u16) -> Option<Arc<dyn Channel>> {
-        let channels = self.channels.read();
-        channels.get(&index).filter(|it| shares_record_format(&it.connect_data())).map(Arc::clone)
+        let channel = self.channels.read().get(&index).map(Arc::clone)?;
+        let (connection, terms) = (channel.connection(), channel.connect_data());
+        let is_it = shares_record_format(&terms)
+            && (self.is_own_offer(&terms) || self.is_it(index, connection, &terms));
+        is_it.then_some(channel)
+    }
+
+    /// The same, where it has answered: what it says is believed.
+    pub(crate) fn known_partner(&self, index: u16) -> Option<Arc<dyn Channel>> {
+        self.partner(index).filter(|channel| !self.is_own_offer(&channel.connect_data()))
+    }
+
+    /// Before the first answer the terms are what this MDT offers.
+    fn is_own_offer(&self, terms: &ObdConnectData) -> bool {
+        terms.mdt_identity() == Some(self.own.as_str().as_bytes())
+    }
+
+    /// Whether the MDT that has answered over a connection is the one of its number. With a record it is looked up once.
+    fn is_it(&self, index: u16, connection: u32, answered: &ObdConnectData) -> bool {
+        if self.answered.lock().get(&index) == Some(&connection) {
+            return true;
+        }
+        match self.recorded(index) {
+            Ok(Some(it)) => {
+                let is_it = answered.mdt_identity() == Some(it.as_str().as_bytes());
+                if is_it {
+                    self.answered.lock().insert(index, connection);
+                }
+                is_it
+            }
+            Ok(None) => true,
+            Err(_) => false,
+        }
+    }
+
+    /// The MDT that is known by a number.
+    fn recorded(&self, index: u16) -> Result<Option<Uuid>, StoreError> {
+        let wrong = || StoreError::Corrupt("a record of an MDT".to_owned());
+        let parse = |value: Bytes| std::str::from_utf8(&value).map(Uuid::new).map_err(|_| wrong());
+        self.store.lookup(MDTS, &key(index))?.map(parse).transpose()
     }
 
     /// Whether the last connection to an MDT was to one whose records of changes have another format: it is of another build.
@@ -89,13 +144,25 @@ impl Mdt {
     #[must_use]
     pub fn other_mdts(&self) -> Vec<MdtView> {
         let view = |(index, channel): (&u16, &Arc<dyn Channel>)| {
-            let (index, state, terms) = (*index, channel.state(), channel.connect_data());
-            let is_partner = state == ImportState::Full
-                && shares_record_format(&terms)
-                && self.is_known(index, &terms);
+            let (index, state) = (*index, channel.state());
+            let is_partner = state == ImportState::Full && self.agrees_with(index);
             MdtView { index, state, is_partner }
         };
-        self.other_mdts.channels.read().iter().map(view).collect()
+        let channels = self.other_mdts.channels.read().clone();
+        channels.iter().map(view).collect()
+    }
+
+    /// Whether this MDT has agreed with number `index` on the changes that they make together. That one may be away now.
+    #[must_use]
+    pub fn agrees_with(&self, index: u16) -> bool {
+        self.other_mdts.known_partner(index).is_some()
+    }
+
+    /// Whether `other` was the last MDT that this one has refused, as it is not the one of its number, and none was let in
+    /// since.
+    #[must_use]
+    pub fn has_refused(&self, other: &Self) -> bool {
+        *self.other_mdts.refused.lock() == Some((other.index, Some(other.identity().clone())))
     }
 
     /// Whether a change over several MDTs excludes other changes here.
@@ -156,7 +223,7 @@ impl Mdt {
         let recording = self.other_mdts.recording.lock();
         let known = match index == self.index {
             true => Some(self.identity().clone()).filter(|_| said.is_some()),
-            false => self.recorded(index).map_err(store_errno)?,
+            false => self.other_mdts.recorded(index).map_err(store_errno)?,
         };
         if known.is_some() && known != said {
             drop(recording);
@@ -172,20 +239,6 @@ impl Mdt {
         }
         *self.other_mdts.refused.lock() = None;
         Ok(())
-    }
-
-    /// Whether the MDT that has answered is the one of its number, as far as one is known.
-    fn is_known(&self, index: u16, answered: &ObdConnectData) -> bool {
-        let said = answered.mdt_identity();
-        let recorded = self.recorded(index);
-        recorded.is_ok_and(|it| it.is_none_or(|it| said == Some(it.as_str().as_bytes())))
-    }
-
-    /// The MDT that is known by a number.
-    fn recorded(&self, index: u16) -> Result<Option<Uuid>, StoreError> {
-        let wrong = || StoreError::Corrupt("a record of an MDT".to_owned());
-        let parse = |value: Bytes| std::str::from_utf8(&value).map(Uuid::new).map_err(|_| wrong());
-        self.store.lookup(MDTS, &key(index))?.map(parse).transpose()
     }
 
     /// Says so once for each, not at every try.

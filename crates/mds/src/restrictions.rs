@@ -1,7 +1,7 @@
 //! What operators forbid on an MDT: changes (`readonly`), or new directories of other MDTs' making
 //! (`no_create`), which clients read from its statfs; and what they allow: directories whose names lie on other MDTs.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use sheen_target::Context;
 use sheen_wire::connect::ConnectFlags;
@@ -14,12 +14,18 @@ pub(crate) struct Restrictions {
     read_only: AtomicBool,
     no_create: AtomicBool,
     remote_directories: AtomicBool,
+    /// Whose members make them, beside root.
+    remote_directories_gid: AtomicU32,
 }
+
+/// Of [`Mdt::remote_directories_gid`]: all users.
+const ALL_GROUPS: u32 = u32::MAX;
 
 impl Default for Restrictions {
     fn default() -> Self {
         let (read_only, no_create) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { read_only, no_create, remote_directories: AtomicBool::new(true) }
+        let (remote_directories, gid) = (AtomicBool::new(true), AtomicU32::new(0));
+        Self { read_only, no_create, remote_directories, remote_directories_gid: gid }
     }
 }
 
@@ -55,6 +61,23 @@ impl Mdt {
     /// Sets whether they are (`enable_remote_dir`). They are at the start.
     pub fn make_remote_directories(&self, make: bool) {
         self.restrictions.remote_directories.store(make, Ordering::Relaxed);
+    }
+
+    /// The group whose members make such directories, too; all users if it is `u32::MAX` (-1 to operators). At the start it
+    /// is 0.
+    #[must_use]
+    pub fn remote_directories_gid(&self) -> u32 {
+        self.restrictions.remote_directories_gid.load(Ordering::Relaxed)
+    }
+
+    /// Sets it (`enable_remote_dir_gid`).
+    pub fn set_remote_directories_gid(&self, gid: u32) {
+        self.restrictions.remote_directories_gid.store(gid, Ordering::Relaxed);
+    }
+
+    /// Whether a user whose group is `gid`, and who is not root, makes such directories.
+    pub(crate) fn lets_make_remote_directories(&self, gid: u32) -> bool {
+        [gid, ALL_GROUPS].contains(&self.remote_directories_gid())
     }
 
     /// Whether a request must change nothing: its client mounts read-only, or the MDT is read-only. What

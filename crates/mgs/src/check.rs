@@ -18,6 +18,8 @@ pub struct Checked {
     pub faults: Vec<String>,
     /// Targets in use that the logs of clients name, and where they are.
     pub named: Vec<(TargetName, Vec<Nid>)>,
+    /// Targets that the logs of clients name and that an administrator has deactivated, and where they were.
+    pub deactivated: Vec<(TargetName, Vec<Nid>)>,
 }
 
 /// Looks at the logs in `store`, which has keys in `indexes`. `targets` are those that have registered here.
@@ -65,7 +67,7 @@ pub fn check(
 fn check_names(
     logs: &HashMap<String, Option<ConfigLog>>,
     targets: &[TargetName],
-    Checked { faults, named, .. }: &mut Checked,
+    Checked { faults, named, deactivated, .. }: &mut Checked,
 ) {
     let fsnames: HashSet<&str> = targets.iter().map(|target| &target.fsname[..]).collect();
     let mut legible: Vec<(&String, &ConfigLog)> =
@@ -90,10 +92,12 @@ fn check_names(
         let mut map = ClusterMap::new(fsname);
         let _reported = map.read(log.records());
         for (kind, known) in [(TargetKind::Mdt, &map.mdts), (TargetKind::Ost, &map.osts)] {
-            named.extend(known.iter().filter(|it| !it.is_excluded).filter_map(|it| {
-                let index = u16::try_from(it.index).ok()?;
-                Some((TargetName { fsname: fsname.to_owned(), kind, index }, it.nids.clone()))
-            }));
+            for it in known {
+                let Ok(index) = u16::try_from(it.index) else { continue };
+                let name = TargetName { fsname: fsname.to_owned(), kind, index };
+                let list = if it.is_excluded { &mut *deactivated } else { &mut *named };
+                list.push((name, it.nids.clone()));
+            }
         }
         for target in targets.iter().filter(|target| target.fsname == fsname) {
             let known = if target.kind == TargetKind::Mdt { &map.mdts } else { &map.osts };

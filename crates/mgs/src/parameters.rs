@@ -1,10 +1,10 @@
 //! Parameters that reach all nodes: `lctl conf_param` and `lctl set_param -P`.
 
-use sheen_llog::{client_name, mdt_lov, parameter, set_parameter, system_timeout};
+use sheen_llog::{ClusterMap, client_name, mdt_lov, parameter, set_parameter, system_timeout};
 use sheen_types::{Errno, TargetKind, TargetName};
 
 use crate::registration::mdts;
-use crate::state::{Edit, LogSet, MgsState, PARAMS};
+use crate::state::{Edit, LogSet, MgsState, PARAMS, unreadable};
 
 /// What a parameter becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +121,30 @@ pub(crate) fn write(edit: &mut Edit, device: &str, param: &str) -> Result<(), Er
             Ok(())
         }
     }
+}
+
+/// Writes into the log of an MDT that is new what was said before of all MDTs, as the log of another one has it: who is root to
+/// them, and which OSTs they are to leave alone. Else root of a client would be root on the new one.
+pub(crate) fn add_known(edit: &mut Edit, mdt: &TargetName) -> Result<(), Errno> {
+    let mut map = ClusterMap::new(&mdt.fsname);
+    let Some(other) = mdts(edit, &mdt.fsname).into_iter().find(|other| other != mdt) else {
+        return Ok(());
+    };
+    let (own, known) = (mdt.to_string(), other.to_string());
+    if let Some(log) = edit.log(&known) {
+        map.read(log.records()).map_err(|error| unreadable(&mdt.fsname, &error, Errno::EINVAL))?;
+    }
+    let ends = [&other, mdt].map(|mdt| format!("-osc-MDT{:04x}", mdt.index));
+    for param in &map.params {
+        let device = param.device.as_deref().unwrap_or_default();
+        let new = match device.strip_suffix(&ends[0]) {
+            Some(ost) => format!("{ost}{}", ends[1]),
+            None if device == known && is_root_squash(&param.assignment) => own.clone(),
+            None => continue,
+        };
+        edit.append(&own, &parameter(&new, &param.assignment))?;
+    }
+    Ok(())
 }
 
 fn is_root_squash(param: &str) -> bool {

@@ -224,7 +224,7 @@ fn write_target(edit: &mut Edit, target: &Registration) -> Result<(), Errno> {
     Ok(())
 }
 
-/// A new MDT's log names the targets and the pools that were there before it.
+/// A new MDT's log names the targets and the pools that were there before it, and what was said of all MDTs.
 fn add_known_targets(edit: &mut Edit, mdt: &TargetName) -> Result<(), Errno> {
     let client = client_name(&mdt.fsname);
     let mut map = sheen_llog::ClusterMap::new(&mdt.fsname);
@@ -244,7 +244,8 @@ fn add_known_targets(edit: &mut Edit, mdt: &TargetName) -> Result<(), Errno> {
         };
         edit.append(&mdt.to_string(), &section)?;
     }
-    pools::add_known_pools(edit, mdt, &map)
+    pools::add_known_pools(edit, mdt, &map)?;
+    parameters::add_known(edit, mdt)
 }
 
 /// A target's device in the client's log and in the MDTs'.

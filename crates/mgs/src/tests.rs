@@ -351,6 +351,40 @@ fn every_mdts_log_names_every_other_one_whichever_comes_first() {
     });
 }
 
+/// What is said of one MDT alone is not said of it.
+#[test]
+fn a_new_mdt_goes_by_what_was_said_of_all() {
+    let world = TestWorld::new(5);
+    world.clone().run(async move {
+        let (node, mgs) = start(&world, &Arc::new(StoreMem::default())).await;
+        register_all(&server(&node, "server").await).await;
+        for text in [
+            "lustre.mdt.root_squash=99:99",
+            "lustre.mdt.nosquash_nids=10.0.0.1@tcp",
+            "lustre.mdt.root_squash=98:98",
+            "lustre-OST0001.osc.active=0",
+            "lustre-MDT0000.mdt.readonly=1",
+            "lustre-MDT0000.lov.stripesize=2M",
+        ] {
+            mgs.conf_param(text).await.unwrap();
+        }
+        let new = TargetFlags::VIRGIN | TargetFlags::UPDATE | TargetFlags::OPC_REG;
+        let answer = register(&server(&node, "later").await, info("lustre-MDT0002", new)).await;
+        assert_eq!(answer.errno(), None);
+        let mut map = ClusterMap::new("lustre");
+        map.read(mgs.log("lustre-MDT0002").unwrap().records()).unwrap();
+        let said = map.params.iter().map(|it| (it.device.as_deref().unwrap(), &*it.assignment));
+        assert_eq!(
+            said.collect::<Vec<_>>(),
+            [
+                ("lustre-MDT0002", "mdt.nosquash_nids=10.0.0.1@tcp"),
+                ("lustre-MDT0002", "mdt.root_squash=98:98"),
+                ("lustre-OST0001-osc-MDT0002", "osc.active=0"),
+            ]
+        );
+    });
+}
+
 /// As `p1-pool-life` has it.
 #[test]
 fn pools_are_records_in_the_logs_of_clients_and_mdts() {

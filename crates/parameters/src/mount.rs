@@ -218,6 +218,13 @@ impl MountState {
         answers.into_iter().filter_map(one).collect()
     }
 
+    fn fid2mdt(&self, arguments: &[String]) -> Result<String, (Errno, String)> {
+        let wrong = || (Errno::EINVAL, "fid2mdt FID".to_owned());
+        let fid: Fid = arguments.first().and_then(|text| text.parse().ok()).ok_or_else(wrong)?;
+        let mdt = self.runtime.block_on(self.files.mdt_of(fid));
+        mdt.map(|mdt| mdt.0.to_string()).map_err(|errno| (errno, errno.to_string()))
+    }
+
     fn fid2path(&self, arguments: &[String]) -> Result<String, (Errno, String)> {
         let wrong = || (Errno::EINVAL, "fid2path FID [LINKNO]".to_owned());
         let fid: Fid = arguments.first().and_then(|text| text.parse().ok()).ok_or_else(wrong)?;
@@ -254,6 +261,7 @@ pub fn mount_commands(state: &Arc<MountState>) -> Commands {
     });
     add(api::POOLS, |state, _| json(&state.pools()));
     add(api::TARGET_STATFS, |state, _| json(&state.statfs()));
+    add(api::FID_TO_MDT, MountState::fid2mdt);
     add(api::FID_TO_PATH, MountState::fid2path);
     add("devices", |state, _| Ok(devices(state)));
     commands
@@ -277,7 +285,7 @@ fn devices(state: &MountState) -> String {
     text
 }
 
-/// Has the mount answer `questions` of its users, as Lustre's does: what targets there are and how full, but paths of
+/// Has the mount answer `questions` of its users, as Lustre's does: what targets there are, how full, and which has a FID, but paths of
 /// FIDs, which may lie in directories that are closed to them, only with `-o user_fid2path` (`EPERM`).
 pub fn answer_users(state: &Arc<MountState>, questions: &Questions) {
     let state = Arc::clone(state);
@@ -289,6 +297,7 @@ pub fn answer_users(state: &Arc<MountState>, questions: &Questions) {
             api::TARGETS => json(&state.targets().into_iter().map(|it| it.0).collect::<Vec<_>>()),
             api::POOLS => json(&state.pools()),
             api::TARGET_STATFS => json(&*state.statfs_believed()),
+            api::FID_TO_MDT => state.fid2mdt(&words.collect::<Vec<_>>()),
             api::FID_TO_PATH if !state.options.users_resolve_fids => return Err(Errno::EPERM),
             api::FID_TO_PATH => state.fid2path(&words.collect::<Vec<_>>()),
             _ => return Err(Errno::EOPNOTSUPP),

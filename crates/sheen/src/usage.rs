@@ -1,5 +1,6 @@
 //! Command lines: parsing, and one line for those that are wrong.
 
+use std::error::Error as _;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -154,7 +155,8 @@ fn complaint(error: &clap::Error, wrong: &str) -> String {
         ErrorKind::MissingRequiredArgument => format!("{wrong} must be specified"),
         ErrorKind::InvalidValue if value.is_empty() => format!("option '{wrong}' needs a value"),
         ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
-            format!("invalid value '{value}' for '{wrong}'")
+            let why = error.source().map(|why| format!(": {why}")).unwrap_or_default();
+            format!("invalid value '{value}' for '{wrong}'{why}")
         }
         _ => {
             let text = error.render().to_string();

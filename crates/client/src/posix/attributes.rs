@@ -9,7 +9,7 @@ use sheen_rpc::Channel;
 use sheen_types::access::{Capability, Subject};
 use sheen_types::futures;
 use sheen_types::limits::NAME_BYTES_MAX;
-use sheen_types::{Errno, Extent, Fid};
+use sheen_types::{Errno, Extent, Fid, MdtIndex};
 use sheen_wire::md::{FileFlags, LayoutIntentOp, ObdStatfs};
 
 use super::permission::owns;
@@ -167,6 +167,15 @@ impl FileSystem {
     /// `ESTALE` if there is no such node.
     pub fn fid(&self, node: NodeId) -> Result<Fid, Errno> {
         Ok(self.0.pin(node)?.fid)
+    }
+
+    /// The MDT that has a FID. No RPC where there is one, or the FID's sequence is known; one else.
+    ///
+    /// # Errors
+    /// `ENOENT` if no MDT has its sequence.
+    #[boxed]
+    pub async fn mdt_of(&self, fid: Fid) -> Result<MdtIndex, Errno> {
+        Ok(self.0.meta.mdt(fid).await?.index)
     }
 
     /// The path of a FID's link number `link`, below the mounted directory, of its first one if there

@@ -131,6 +131,14 @@ impl Mdt {
         self.other_mdts.partner(mdt.0).ok_or(Errno::EREMOTE)
     }
 
+    /// The same, for what its answer is believed of: before its first one it is not known which MDT will answer.
+    ///
+    /// # Errors
+    /// [`Errno::EREMOTE`] if there is none, or none yet.
+    pub(super) fn known_partner(&self, mdt: MdtIndex) -> Result<Arc<dyn Channel>, Errno> {
+        self.other_mdts.known_partner(mdt.0).ok_or(Errno::EREMOTE)
+    }
+
     /// Has another MDT do what changes nothing that lasts, and waits for it as long as it takes. Where that has evicted this
     /// MDT, which it does if it has recovered without it, it is asked again: what it was asked before it has not lost, and
     /// an exclusion that it has is the same one.

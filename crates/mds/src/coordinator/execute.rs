@@ -187,7 +187,7 @@ impl Mdt {
         updates: &[ObjectUpdate],
         mdt: MdtIndex,
     ) -> Result<PartAnswer, Option<Errno>> {
-        let channel = self.partner(mdt).map_err(Some)?;
+        let channel = self.known_partner(mdt).map_err(Some)?;
         let request = || request_of(updates, RESULT_BYTES, Order::Part);
         let call = request().map_err(|_| Some(Errno::E2BIG))?;
         let answer = call_until_let_in(&*channel, call, request).await;

@@ -15,15 +15,12 @@ use crate::reint::CreateSpec;
 use crate::xattrs::XattrsOf;
 use crate::{Mdt, dot_lustre};
 
-/// Members of this group make directories on other MDTs, too (`enable_remote_dir_gid`, which is 0 in Lustre at first).
-const REMOTE_DIRECTORY_GID: u32 = 0;
-
 impl Mdt {
     /// Makes a directory. Two requests to the MDT of the name.
     ///
     /// # Errors
-    /// Those of `mkdir(2)`; [`Errno::EPERM`] for a caller that may not choose an MDT, and where `enable_remote_dir` is off, [`Errno::EOPNOTSUPP`] for what is no
-    /// directory.
+    /// Those of `mkdir(2)`; [`Errno::EPERM`] for a caller that is neither root nor of the group that may choose an MDT
+    /// (`enable_remote_dir_gid`), and where `enable_remote_dir` is off, [`Errno::EOPNOTSUPP`] for what is no directory.
     pub(crate) async fn make_distributed(
         &self,
         context: &Context,
@@ -38,7 +35,7 @@ impl Mdt {
         if !self.makes_remote_directories() {
             return Err(Errno::EPERM);
         }
-        if !caller.can(Capability::SysAdmin) && caller.gid != REMOTE_DIRECTORY_GID {
+        if !caller.can(Capability::SysAdmin) && !self.lets_make_remote_directories(caller.gid) {
             return Err(Errno::EPERM);
         }
         loop {

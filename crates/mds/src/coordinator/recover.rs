@@ -153,7 +153,7 @@ impl Mdt {
         update: ObjectUpdate,
         result_bytes: u32,
     ) -> Result<Vec<UpdateResult>, Errno> {
-        let channel = self.partner(mdt)?;
+        let channel = self.known_partner(mdt)?;
         let kind = match channel.state() {
             ImportState::Full => CallKind::NoResend,
             _ => CallKind::Recovery,
@@ -254,8 +254,9 @@ impl Mdt {
         if target.is_recovering() {
             return;
         }
-        let is_there =
-            |mdt: &MdtIndex| self.partner(*mdt).is_ok_and(|it| it.state() == ImportState::Full);
+        let is_there = |mdt: &MdtIndex| {
+            self.known_partner(*mdt).is_ok_and(|it| it.state() == ImportState::Full)
+        };
         let mut is_all_sent = true;
         for mdt in mdts {
             for record in target.missing_parts(*mdt) {
@@ -278,7 +279,7 @@ impl Mdt {
 
     /// Notes with which incarnation of an MDT there is a connection.
     pub(super) fn note_incarnation_of(&self, target: &Target, mdt: MdtIndex) {
-        if let Ok(channel) = self.partner(mdt) {
+        if let Ok(channel) = self.known_partner(mdt) {
             let starts = channel.connect_data().instance;
             target.note_incarnation(Incarnation { mdt, starts });
         }

@@ -266,6 +266,16 @@ impl RpcNode {
         report
     }
 
+    /// The import that `client` has to one target: of the MDTs of a process each has its own to an OST.
+    #[must_use]
+    pub fn import_between(&self, client: &Uuid, target: &Uuid) -> Option<ImportReport> {
+        let mut found = None;
+        self.each_import_to(target, |import| {
+            found = import.report().filter(|report| report.client == *client).or(found.take());
+        });
+        found
+    }
+
     /// From now on the imports to `target` have at most so many requests on the wire
     /// (`lctl set_param *.*.max_rpcs_in_flight`).
     pub fn limit_requests(&self, target: &Uuid, requests: usize) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sheen_assembly::{Role, TargetLabel};
 use sheen_mds::Mdt;
 use sheen_node::rpc::RpcNode;
-use sheen_types::{TargetName, Uuid};
+use sheen_types::TargetName;
 
 use super::mgc;
 use super::osp;
@@ -15,7 +15,7 @@ use crate::HostedTarget;
 /// A line for each: state, type, name, UUID, references, and the NID that it is connected to.
 pub(super) fn lines(all: &[Arc<HostedTarget>], node: &RpcNode) -> Vec<String> {
     let mut lines = Vec::new();
-    let mut has_oss = false;
+    let (mut has_mds, mut has_oss) = (false, false);
     let mut connection = mgc::find(node);
     for one in all {
         let is_mgs = matches!(one.served.role, Role::Mgs(_));
@@ -29,7 +29,9 @@ pub(super) fn lines(all: &[Arc<HostedTarget>], node: &RpcNode) -> Vec<String> {
         let device = |kind: &str| format!("UP {kind} {name} {uuid} {references}\n");
         match (&one.served.kind, &one.served.role) {
             (TargetLabel::Target(mdt), Role::Mdt(role)) => {
-                lines.push("UP mds MDS MDS_uuid 2\n".to_owned());
+                if !std::mem::replace(&mut has_mds, true) {
+                    lines.push("UP mds MDS MDS_uuid 2\n".to_owned());
+                }
                 lines.push(format!("UP lod {name}-mdtlov {name}-mdtlov_UUID 3\n"));
                 lines.push(device("mdt"));
                 lines.push(mdd(mdt));
@@ -52,16 +54,22 @@ fn mdd(mdt: &TargetName) -> String {
     format!("UP mdd {name} {name}_UUID 3\n")
 }
 
-/// The MDT's ends of its connections to OSTs.
+/// The MDT's ends of its connections to other MDTs and to OSTs.
 fn osps(name: &TargetName, mdt: &Mdt, node: &RpcNode) -> Vec<String> {
-    let one = |ost: sheen_mds::OstView| {
-        let state = if ost.is_active { "UP" } else { "IN" };
-        let device = osp::device(name, ost.index);
-        let uuid = Uuid::new(format!("{}-OST{:04x}_UUID", name.fsname, ost.index));
-        let nid = node.import_of(&uuid).map_or_else(String::new, |report| report.peer.to_string());
-        format!("{state} osp {device} {name}-mdtlov_UUID 4 {nid}\n")
+    let client = osp::client(name);
+    let line = |state, device, target: &TargetName| {
+        let report = node.import_between(&client, &target.uuid());
+        let nid = report.map_or_else(String::new, |report| report.peer.to_string());
+        format!("{state} osp {device} {client} 4 {nid}\n")
     };
-    mdt.osts().into_iter().map(one).collect()
+    let mdts = mdt.other_mdts().into_iter().map(|other| {
+        line("UP", osp::mdt_device(name, other.index), &osp::mdt_of(name, other.index))
+    });
+    let osts = mdt.osts().into_iter().map(|ost| {
+        let state = if ost.is_active { "UP" } else { "IN" };
+        line(state, osp::device(name, ost.index), &osp::ost_of(name, ost.index))
+    });
+    mdts.chain(osts).collect()
 }
 
 /// The same behind numbers.

@@ -1,5 +1,5 @@
 //! `osp.*`: the OSTs as the MDTs of this process see them: active or not, connected or not, their space, and
-//! the precreated objects.
+//! the precreated objects; and the other MDTs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use sheen_assembly::{Role, TargetLabel};
 use sheen_control::{Leaf, Leaves, Tree};
 use sheen_mds::{Mdt, OstUpdateView, OstView};
 use sheen_node::rpc::{ImportReport, RpcNode};
-use sheen_types::{Errno, TargetName, Uuid};
+use sheen_types::{Errno, TargetKind, TargetName, Uuid};
 use sheen_wire::lnet::Portal;
 use sheen_wire::md::ObdStatfs;
 
@@ -20,15 +20,31 @@ use crate::{Applied, features, imports, values};
 /// What makes the text of a connection: its device's name comes first.
 type Text = fn(&str, &ImportReport, &Clock) -> String;
 
-/// What is shown of the connection.
-const CONNECTION: [(&str, Text); 6] = [
+/// What is shown of each connection.
+const CONNECTION: [(&str, Text); 3] = [
     ("connect_flags", |_, report, _| features::connect_flags(&report.data)),
     ("import", |name, report, clock| imports::import(name, report, &[], clock)),
-    ("ost_conn_uuid", |_, report, _| report.peer.to_string()),
-    ("ost_server_uuid", |_, report, _| format!("{}\t{}", report.target, report.state)),
     ("state", |_, report, clock| imports::state(report, clock)),
+];
+/// And of that to an OST, and to an MDT.
+const OST_CONNECTION: [(&str, Text); 3] = [
+    ("ost_conn_uuid", connected_to),
+    ("ost_server_uuid", server),
     ("timeouts", |_, report, clock| imports::timeouts(report, Portal::OST_REQUEST.0, clock)),
 ];
+const MDT_CONNECTION: [(&str, Text); 3] = [
+    ("mdt_conn_uuid", connected_to),
+    ("mdt_server_uuid", server),
+    ("timeouts", |_, report, clock| imports::timeouts(report, Portal::OUT.0, clock)),
+];
+
+fn connected_to(_: &str, report: &ImportReport, _: &Clock) -> String {
+    report.peer.to_string()
+}
+
+fn server(_: &str, report: &ImportReport, _: &Clock) -> String {
+    format!("{}\t{}", report.target, report.state)
+}
 
 type Count = fn(&OstUpdateView) -> u64;
 
@@ -78,13 +94,49 @@ pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<HostedTarget>
                 let device = device(name, ost.index);
                 add_view(&mut leaves, (&device, name), &ost);
                 add_updates(&mut leaves, &device, mdt, ost.index);
-                let uuid = Uuid::new(format!("{}-OST{:04x}_UUID", name.fsname, ost.index));
-                add_requests(&mut leaves, &device, (&node, &since, uuid.clone()));
-                add_connection(&mut leaves, &device, (&node, one, uuid));
+                let connection = connection_of(&node, name, &ost_of(name, ost.index));
+                add_requests(&mut leaves, &device, &since, &connection);
+                let shown = CONNECTION.iter().chain(&OST_CONNECTION);
+                add_connection(&mut leaves, &device, (one, &connection), shown);
+            }
+            for other in mdt.other_mdts() {
+                let device = mdt_device(name, other.index);
+                let connection = connection_of(&node, name, &mdt_of(name, other.index));
+                add_requests(&mut leaves, &device, &since, &connection);
+                let shown = CONNECTION.iter().chain(&MDT_CONNECTION);
+                add_connection(&mut leaves, &device, (one, &connection), shown);
             }
         }
         leaves
     });
+}
+
+/// A connection as it is when it is asked for.
+type Connection = Arc<dyn Fn() -> Option<ImportReport> + Send + Sync>;
+
+fn connection_of(node: &Arc<RpcNode>, mdt: &TargetName, target: &TargetName) -> Connection {
+    let (node, client, target) = (Arc::clone(node), client(mdt), target.uuid());
+    Arc::new(move || node.import_between(&client, &target))
+}
+
+/// As whom an MDT connects to OSTs and to other MDTs.
+pub(super) fn client(mdt: &TargetName) -> Uuid {
+    Uuid::new(format!("{mdt}-mdtlov_UUID"))
+}
+
+/// An OST of an MDT's file system.
+pub(super) fn ost_of(mdt: &TargetName, index: u16) -> TargetName {
+    TargetName { fsname: mdt.fsname.clone(), kind: TargetKind::Ost, index }
+}
+
+/// Another MDT of an MDT's file system.
+pub(super) fn mdt_of(mdt: &TargetName, index: u16) -> TargetName {
+    TargetName { fsname: mdt.fsname.clone(), kind: TargetKind::Mdt, index }
+}
+
+/// The name of an MDT's device for another MDT.
+pub(super) fn mdt_device(mdt: &TargetName, other: u16) -> String {
+    format!("{}-MDT{other:04x}-osp-MDT{:04x}", mdt.fsname, mdt.index)
 }
 
 /// The name of an MDT's device for an OST.
@@ -158,7 +210,7 @@ fn add_view(leaves: &mut Leaves, (device, mdt): (&str, &TargetName), ost: &OstVi
         let leaf: Leaf = (format!("{device}.{leaf}"), Box::new(move || value.clone()));
         leaves.push(leaf);
     };
-    add("uuid", format!("{mdt}-mdtlov_UUID"));
+    add("uuid", client(mdt).to_string());
     add("prealloc_next_id", (ost.last_used + 1).to_string());
     add("prealloc_last_id", ost.last_created.to_string());
     add("prealloc_next_seq", format!("{:#x}", ost.sequence));
@@ -182,32 +234,28 @@ fn add_updates(leaves: &mut Leaves, device: &str, mdt: &Arc<Mdt>, index: u16) {
     }
 }
 
-/// Adds what the MDT asked the OST for, since it started.
-fn add_requests(
-    leaves: &mut Leaves,
-    device: &str,
-    (node, since, uuid): (&Arc<RpcNode>, &Arc<Since>, Uuid),
-) {
-    let (node, since) = (Arc::clone(node), Arc::clone(since));
+/// Adds what the MDT asked for over a connection, since it started.
+fn add_requests(leaves: &mut Leaves, device: &str, since: &Arc<Since>, connection: &Connection) {
+    let (connection, since) = (Arc::clone(connection), Arc::clone(since));
     let read = move || {
-        let report = node.import_of(&uuid);
-        report.map_or_else(String::new, |report| imports::stats(&since, &report, &[]))
+        connection().map_or_else(String::new, |report| imports::stats(&since, &report, &[]))
     };
     let leaf: Leaf = (format!("{device}.stats"), Box::new(read));
     leaves.push(leaf);
 }
 
-fn add_connection(
+fn add_connection<'a>(
     leaves: &mut Leaves,
     device: &str,
-    (node, one, uuid): (&Arc<RpcNode>, &Arc<HostedTarget>, Uuid),
+    (one, connection): (&Arc<HostedTarget>, &Connection),
+    shown: impl Iterator<Item = &'a (&'static str, Text)>,
 ) {
-    for (leaf, text) in CONNECTION {
-        let (node, one, uuid) = (Arc::clone(node), Arc::clone(one), uuid.clone());
+    for (leaf, text) in shown {
+        let (connection, one, text) = (Arc::clone(connection), Arc::clone(one), *text);
         let name = device.to_owned();
         let read = move || {
             let clock = Clock { now: one.served.target.world().clock.now(), wall: today() };
-            node.import_of(&uuid).map_or_else(String::new, |report| text(&name, &report, &clock))
+            connection().map_or_else(String::new, |report| text(&name, &report, &clock))
         };
         let leaf: Leaf = (format!("{device}.{leaf}"), Box::new(read));
         leaves.push(leaf);

@@ -6,9 +6,9 @@ use sheen_assembly::{Role, TargetLabel};
 use sheen_control::Tree;
 use sheen_mds::{Mdt, OstView};
 use sheen_oss::{GrantView, Ost};
-use sheen_types::TargetName;
 use sheen_types::access::RootSquash;
 use sheen_types::limits::BULK_BYTES_MAX;
+use sheen_types::{Errno, TargetName};
 use sheen_wire::checksum::Checksum;
 use sheen_wire::connect::ChecksumTypes;
 
@@ -131,6 +131,17 @@ fn add_mdt(tree: &Tree, root: &str, mdt: &Arc<Mdt>) {
         &format!("{root}.enable_strict_som"),
         move || u8::from(reader.vouches_for_sizes()).to_string(),
         move |text| writer.set_vouches_for_sizes(values::switch(text)?),
+    );
+    let (reader, writer) = (Arc::clone(mdt), Arc::clone(mdt));
+    tree.add_writable(
+        &format!("{root}.enable_remote_dir_gid"),
+        // With a sign: -1 are all groups.
+        move || reader.remote_directories_gid().cast_signed().to_string(),
+        move |text| {
+            let gid = i32::try_from(values::signed_of_any_base(text)?);
+            writer.set_remote_directories_gid(gid.map_err(|_| Errno::ERANGE)?.cast_unsigned());
+            Ok(())
+        },
     );
 }
 

@@ -158,14 +158,21 @@ impl Cluster {
             Some(TargetConfig { kind: Some(TargetKind::Ost), index, .. }) => {
                 let nid = self.get("nid").unwrap_or("NID");
                 format!(
-                    "or, if it is lost for good with the data of its files, put an empty one in its place: \
+                    ", or, if it is lost for good with the data of its files, put an empty one in its place: \
                      sheen mkfs.lustre --ost --fsname {fsname} --index {index} --mgsnode {nid} --replace {path}"
                 )
             }
-            _ => "or rebuild it from what is left (`sheen salvage`)".to_owned(),
+            Some(TargetConfig { kind: Some(TargetKind::Mdt), index, .. })
+                if index > 0 || self.has_several_mdts() =>
+            {
+                " from a backup: one of several metadata targets is neither rebuilt by `sheen salvage` nor replaced by an \
+                 empty one yet"
+                    .to_owned()
+            }
+            _ => ", or rebuild it from what is left (`sheen salvage`)".to_owned(),
         };
         let text = format!(
-            "{path}: this target of the file system is gone, or its `format` file: restore it, {otherwise} \
+            "{path}: this target of the file system is gone, or its `format` file: restore it{otherwise} \
              (a new file system needs a directory of its own)"
         );
         Fault::new(Errno::ENOENT, text)

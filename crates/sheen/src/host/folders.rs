@@ -49,10 +49,10 @@ pub(super) fn is_there(folder: &Path) -> bool {
     folder.join("format").exists()
 }
 
-/// The index of the OST in the folder at `path`, by its name.
-pub(super) fn ost_index(path: &Path) -> Option<u16> {
+/// The index of the target of this kind in the folder at `path`, by its name.
+pub(super) fn index_of(path: &Path, kind: TargetKind) -> Option<u16> {
     let config = of_folder(&path.file_name()?.to_string_lossy(), "")?;
-    (config.kind == Some(TargetKind::Ost)).then_some(config.index)
+    (config.kind == Some(kind)).then_some(config.index)
 }
 
 /// Refuses directories of which two say that they are the same target.
@@ -103,9 +103,16 @@ impl Cluster {
         folders
     }
 
-    /// How many OSTs it has, as their indices say.
-    pub(super) fn osts(&self) -> u16 {
-        let indices = self.targets().into_iter().filter_map(|path| ost_index(&path));
+    /// What they are, by their names alone.
+    pub(super) fn folders_there(&self) -> Vec<TargetConfig> {
+        let names = self.targets();
+        let names = names.iter().filter_map(|path| path.file_name());
+        names.filter_map(|name| of_folder(&name.to_string_lossy(), "")).collect()
+    }
+
+    /// How many targets of a kind it has, as their indices say.
+    pub(super) fn count(&self, kind: TargetKind) -> u16 {
+        let indices = self.targets().into_iter().filter_map(|path| index_of(&path, kind));
         indices.max().map_or(0, |last| last.saturating_add(1))
     }
 
@@ -220,7 +227,8 @@ mod tests {
         let cluster = dir.cluster();
         assert_eq!(names(&cluster.targets()), targets);
         assert_eq!(names(&cluster.copies()), copies);
-        assert_eq!(cluster.osts(), 11, "as the indices say");
+        let count = [TargetKind::Mdt, TargetKind::Ost].map(|kind| cluster.count(kind));
+        assert_eq!(count, [1, 11], "as the indices say");
         cluster.check_targets().map_err(|fault| fault.text).unwrap();
     }
 

@@ -117,6 +117,19 @@ pub(super) fn is_server_to_serve(pid: Pid) -> bool {
     !socket.exists() && !daemon::is_stopped(number) && meets_here(pid)
 }
 
+/// Whether the server process `pid` answers that not all of its targets serve yet.
+pub(super) fn is_server_to_be_ready(pid: Pid) -> bool {
+    asked_server(pid, sheen_control::api::READY)
+        .is_ok_and(|said| said == ControlReply::Text(sheen_control::api::STARTS.to_owned()))
+}
+
+/// What a server process answers to a command without arguments.
+fn asked_server(pid: Pid, command: &str) -> std::io::Result<ControlReply> {
+    let path = super::sockets().join(format!("server-{}.sock", pid.as_raw_nonzero()));
+    let question = ControlRequest::Command { name: command.to_owned(), arguments: Vec::new() };
+    Client::connect_within(&path, PATIENCE).and_then(|mut it| it.ask(&question))
+}
+
 /// Whether the mount process has begun and has no mount yet: so is one that another `up` has started, which was killed.
 pub(super) fn is_to_mount(cluster: &Cluster) -> bool {
     cluster
@@ -181,13 +194,7 @@ fn health_of(said: &str, ended: Option<bool>) -> Health {
 /// alive.
 pub(super) fn server_health(daemon: &Daemon) -> Health {
     let Some(pid) = daemon.pid() else { return Health::Dead };
-    let path = super::sockets().join(format!("server-{}.sock", pid.as_raw_nonzero()));
-    let question = ControlRequest::Command {
-        name: sheen_control::api::STATE.to_owned(),
-        arguments: Vec::new(),
-    };
-    let asked = Client::connect_within(&path, PATIENCE).and_then(|mut it| it.ask(&question));
-    match asked {
+    match asked_server(pid, sheen_control::api::STATE) {
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
             Health::Hangs(String::new())
         }

@@ -75,6 +75,17 @@ pub(super) fn note(mgt: &Path, (nid, port): (Nid, u16), paths: &[PathBuf]) -> Re
     config.save(mgt).map_err(failed)
 }
 
+/// Removes targets from those that [`note`] left: they are gone, and no client has seen them.
+///
+/// # Errors
+/// As [`note`].
+pub(super) fn forget(mgt: &Path, gone: &[PathBuf]) -> Result<(), Fault> {
+    let (Some(address), Some(known)) = (address(mgt), targets(mgt)) else { return Ok(()) };
+    let is_gone = |name: &String| gone.iter().any(|path| path.ends_with(name));
+    let rest = known.into_iter().filter(|name| !is_gone(name)).map(PathBuf::from);
+    note(mgt, address, &rest.collect::<Vec<_>>())
+}
+
 /// A process of ours that runs as `sheen NAME` with `word` among its arguments, and all of these.
 pub(super) fn process(name: &str, word: &Path) -> Option<(Pid, Vec<OsString>)> {
     processes(name, word.as_os_str()).next()

@@ -41,7 +41,8 @@ pub(crate) fn salvage(options: &Salvage) -> Result<(), Fault> {
         return Err(Fault::new(Errno::EBUSY, text));
     }
     let Found { directory, kind, otherwise } = find(&cluster, options)?;
-    if is_mdt(&kind, |index| index != 0) {
+    // MDT0000 may be too damaged to know the other ones.
+    if is_mdt(&kind, |index| index != 0 || cluster.has_several_mdts()) {
         return Err(several(&options.target));
     }
     let (new, old) = (beside(&directory, "salvaged"), beside(&directory, "damaged"));

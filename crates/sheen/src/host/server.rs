@@ -11,6 +11,7 @@ use sheen_assembly::{Registrar, Role, TargetLabel};
 use sheen_control::{Tree, VERSION};
 use sheen_io::World;
 use sheen_io_os::{Host, SocketFolder, with_sockets};
+use sheen_mds::Mdt;
 use sheen_node::net::{LNet, NetConfig};
 use sheen_node::rpc::RpcNode;
 use sheen_target::Timeouts;
@@ -21,13 +22,18 @@ use super::folders::refuse_doubles;
 use super::server_control::ServerControl;
 use super::target::{Plan, Running, plans, shared_by};
 use super::{PORT, addresses, daemon, folder_fault, mount_source, notify};
-use sheen_tools::output::Fault;
+use sheen_tools::output::{Fault, shown_path};
 
 /// Lustre's `obd_timeout`, in seconds.
 const TIMEOUT: u64 = 100;
 
 /// Three ping intervals of a client with Lustre's timeout: clients do not know ours.
 const PING_EVICT_MIN: Duration = Duration::from_secs(75);
+
+/// How long MDTs of one process may take until all take clients, and have agreed with each other.
+pub(super) const OPENED_WITHIN: Duration = Duration::from_secs(100);
+/// How often it is looked whether they have.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Whom a server lets connect by TCP: the values of Lustre's `accept`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -153,10 +159,11 @@ fn serve(options: &Server) -> Result<(), Fault> {
         let control = ServerControl::start(options, accept, (&node, &world), parts)?;
         let mut signals = EndSignals::new()?;
         let is_ready = tokio::select! {
-            () = opened(&running) => true,
-            () = signals.wait() => false,
+            opened = opened(&running, &world) => opened.map(|()| true),
+            () = signals.wait() => Ok(false),
         };
-        if is_ready {
+        if is_ready == Ok(true) {
+            control.is_ready();
             daemon::say_ready();
             notify::status(&format!("serves {served} at {}", options.nid));
             notify::show_life(&world);
@@ -167,7 +174,7 @@ fn serve(options: &Server) -> Result<(), Fault> {
         tracing::info!(nid = %options.nid, "stops: clients stay recorded and are awaited at the next start");
         control.end().await;
         stop(&node, &registrar, &running).await;
-        Ok(())
+        is_ready.map(drop)
     })
 }
 
@@ -227,17 +234,84 @@ async fn register(
     Ok(())
 }
 
-/// Waits until all MDTs take clients: one that is new waits for MDT0000, which gives it its FIDs.
-async fn opened(running: &[Arc<Running>]) {
-    for one in running {
-        let served = one.served();
-        if let Role::Mdt(mdt) = &served.role
-            && !mdt.is_open()
-        {
-            let text = format!("{}: waiting for MDT0000, which gives it its FIDs", served.kind);
-            daemon::say_doing(&text);
-            mdt.until_open().await;
+/// Waits until all MDTs take clients and have agreed with each other: before, a change of two of them is refused. Servers
+/// that `up` starts are not ready without; others serve what they can, and the log says what does not go on.
+///
+/// # Errors
+/// `EXDEV` or `ETIMEDOUT`, under `up`, if an MDT was refused by another one, or for no reason that is known.
+async fn opened(running: &[Arc<Running>], world: &World) -> Result<(), Fault> {
+    let (mdts, until) = (Mdts::of(running), world.clock.now() + OPENED_WITHIN);
+    let mut said = String::new();
+    while let Some(waits) = mdts.waiting() {
+        let refused = mdts.refused();
+        if refused.is_some() || world.clock.now() > until {
+            let fault = refused.unwrap_or_else(|| Mdts::too_late(&waits));
+            if daemon::is_supervised() {
+                return Err(fault);
+            }
+            tracing::error!("{}", fault.text);
+            break;
         }
+        if said != waits {
+            daemon::say_doing(&waits);
+            said = waits;
+        }
+        world.clock.sleep_until(world.clock.now() + LOOK).await;
+    }
+    // MDT0000 may be on a machine that starts later.
+    for mdt in mdts.0.iter().filter(|mdt| !mdt.1.is_open()) {
+        daemon::say_doing(&mdts.waiting().unwrap_or_default());
+        mdt.1.until_open().await;
+    }
+    Ok(())
+}
+
+/// The MDTs of this process.
+struct Mdts<'a>(Vec<(&'a Running, &'a Arc<Mdt>)>);
+
+impl<'a> Mdts<'a> {
+    fn of(running: &'a [Arc<Running>]) -> Self {
+        let mdts = running.iter().filter_map(|one| match &one.served().role {
+            Role::Mdt(mdt) => Some((&**one, mdt)),
+            _ => None,
+        });
+        Self(mdts.collect())
+    }
+
+    /// Each with each other one.
+    fn pairs(&self) -> impl Iterator<Item = [&(&'a Running, &'a Arc<Mdt>); 2]> {
+        let all = self.0.iter();
+        all.flat_map(|one| self.0.iter().map(move |other| [one, other]))
+            .filter(|[one, other]| one.1.index() != other.1.index())
+    }
+
+    /// What is waited for.
+    fn waiting(&self) -> Option<String> {
+        if let Some((one, _)) = self.0.iter().find(|(_, mdt)| !mdt.is_open()) {
+            return Some(format!(
+                "{}: waiting for MDT0000, which gives it its FIDs",
+                one.plan.kind
+            ));
+        }
+        let [(one, _), (other, _)] =
+            self.pairs().find(|[one, other]| !one.1.agrees_with(other.1.index()))?;
+        Some(format!("{}: waiting for {}", one.plan.kind, other.plan.kind))
+    }
+
+    /// That one of them has refused another one.
+    fn refused(&self) -> Option<Fault> {
+        let [by, other] = self.pairs().find(|[by, other]| by.1.has_refused(other.1))?;
+        let (place, by, other) = (shown_path(&other.0.plan.directory), &by.0.plan, &other.0.plan);
+        let text = format!(
+            "{place}: {} has refused it: it is not the {} that this file system has had so far; put that one back",
+            by.kind, other.kind
+        );
+        Some(Fault::new(Errno::EXDEV, text))
+    }
+
+    fn too_late(waits: &str) -> Fault {
+        let text = format!("{waits}: not within {} s", OPENED_WITHIN.as_secs());
+        Fault::new(Errno::ETIMEDOUT, text)
     }
 }
 

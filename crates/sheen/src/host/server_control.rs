@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sheen_assembly::{Registrar, Role, TargetLabel};
 use sheen_control::{Tree, api};
@@ -19,6 +20,7 @@ use sheen_tools::output::{Fault, errno_of};
 
 /// What tools ask this process: parameters, commands, metrics.
 pub(super) struct ServerControl {
+    ready: Arc<AtomicBool>,
     scrubs: Arc<Scrubs>,
     echo: Arc<Echo>,
     _server: sheen_control::Server,
@@ -41,20 +43,28 @@ impl ServerControl {
         follow(world, registrar, running, &tree);
         let echo = Echo::new(world.clone(), &hosted);
         let scrubs = Scrubs::new(world.clone(), &hosted);
+        let ready = Arc::new(AtomicBool::new(false));
         let mut commands = parameters::server_commands(node, &hosted);
         commands.extend([
             (api::ECHO.to_owned(), echo::command(&echo)),
             (api::SCRUB.to_owned(), scrub::command(&scrubs)),
             (api::STATE.to_owned(), server_state::command(&hosted)),
+            (api::READY.to_owned(), readiness(&ready)),
             (api::ORIGIN.to_owned(), origin::of_server(mgs_nids, options.port, &hosted)),
         ]);
         let metrics = |address| serve_metrics(address, node, &hosted);
         Ok(Self {
             _server: control("server", tree, commands)?,
             _metrics: options.metrics.map(metrics).transpose()?,
+            ready,
             scrubs,
             echo,
         })
+    }
+
+    /// From now on it is answered that all targets serve.
+    pub(super) fn is_ready(&self) {
+        self.ready.store(true, Ordering::Release);
     }
 
     /// Ends what it has begun in the targets, before these stop.
@@ -62,6 +72,14 @@ impl ServerControl {
         self.scrubs.end();
         self.echo.end().await;
     }
+}
+
+fn readiness(ready: &Arc<AtomicBool>) -> sheen_control::Command {
+    let ready = Arc::clone(ready);
+    Box::new(move |_| {
+        let said = if ready.load(Ordering::Acquire) { api::IS_READY } else { api::STARTS };
+        Ok(said.to_owned())
+    })
 }
 
 /// Applies the parameters and pools of the MGS to the targets, now and whenever they change.
@@ -93,4 +111,18 @@ fn serve_metrics(
         let text = format!("metrics cannot be served at {address}: {error}");
         Fault::new(errno_of(&error), text)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_ready_when_it_says_so() {
+        let ready = Arc::new(AtomicBool::new(false));
+        let command = readiness(&ready);
+        assert_eq!(command(&[]), Ok(api::STARTS.to_owned()));
+        ready.store(true, Ordering::Release);
+        assert_eq!(command(&[]), Ok(api::IS_READY.to_owned()));
+    }
 }

@@ -165,9 +165,11 @@ impl Shown {
             let Ok(ControlReply::Shown(shown)) = client.ask(&question) else { break };
             all.extend(shown.into_iter().map(|it| (it.name, it.value)));
         }
-        let question = ControlRequest::Get { pattern: "health_check".to_owned() };
-        if let Ok(ControlReply::Shown(shown)) = client.ask(&question) {
-            all.extend(shown.into_iter().map(|it| (it.name, it.value)));
+        for pattern in ["health_check", "mdt.*.exports.*.uuid"] {
+            let question = ControlRequest::Get { pattern: pattern.to_owned() };
+            if let Ok(ControlReply::Shown(shown)) = client.ask(&question) {
+                all.extend(shown.into_iter().map(|it| (it.name, it.value)));
+            }
         }
         Self(all)
     }
@@ -181,13 +183,38 @@ impl Shown {
         })
     }
 
+    /// The MDTs that an MDT waits for in its recovery.
+    fn awaited(&self, label: &str) -> Option<&str> {
+        let recovery = self.value(&format!("mdt.{label}.recovery_status"))?;
+        recovery.lines().find_map(|line| line.strip_prefix("non-ready MDTs:"))
+    }
+
     fn value(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// How many clients the MDT has.
-    fn clients(&self, fsname: &str) -> Option<&str> {
-        self.value(&format!("mdt.{fsname}-MDT0000.num_exports")).map(str::trim)
+    /// How many clients MDT0000 has, with which each mount begins; other MDTs are connected to it, too.
+    fn clients(&self, fsname: &str) -> Option<usize> {
+        let exports = format!("mdt.{fsname}-MDT0000.exports.");
+        // It answers at all.
+        self.value(&format!("mdt.{fsname}-MDT0000.num_exports"))?;
+        let nodes = self.0.iter().filter(|(name, _)| name.starts_with(&exports));
+        Some(nodes.flat_map(|(_, uuids)| uuids.lines()).filter(|uuid| !is_of_mdt(uuid)).count())
+    }
+
+    /// The connections of MDTs to a target that are not as they should be, as they follow its name.
+    fn connections(&self, label: &str) -> String {
+        let ends = [format!("osp.{label}-osc-"), format!("osp.{label}-osp-")];
+        let mut text = String::new();
+        for (name, state) in &self.0 {
+            let from = ends.iter().find_map(|end| name.strip_prefix(end.as_str()));
+            let Some(mdt) = from.and_then(|from| from.strip_suffix(".state")) else { continue };
+            match state.lines().find_map(state_of) {
+                Some("FULL") | None => {}
+                Some(state) => text += &format!(", {mdt}'s connection is {state}"),
+            }
+        }
+        text
     }
 
     /// Space and state of a target, as they follow its path.
@@ -212,11 +239,10 @@ impl Shown {
             text +=
                 &format!(", RECOVERING: {clients} clients have reconnected, at most {left} s left");
         }
-        let osp = format!("osp.{label}-osc-MDT0000.state");
-        let state = self.value(&osp).and_then(|text| text.lines().find_map(state_of));
-        if let Some(state) = state.filter(|state| *state != "FULL") {
-            text += &format!(", the MDT's connection is {state}");
+        if let Some(mdts) = self.awaited(label) {
+            text += &format!(", WAITING for MDTs{mdts}, which have not recovered");
         }
+        text += &self.connections(label);
         text += &self.refusal(label);
         let unhealthy = format!("device {label} reported unhealthy");
         if self.value("health_check").is_some_and(|text| text.lines().any(|it| it == unhealthy)) {
@@ -224,6 +250,11 @@ impl Shown {
         }
         text
     }
+}
+
+/// Whether an export is another MDT's, by its UUID.
+fn is_of_mdt(uuid: &str) -> bool {
+    uuid.ends_with("-mdtlov_UUID")
 }
 
 fn state_of(line: &str) -> Option<&str> {

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sheen_assembly::{Registrar, Role, Served, TargetLabel};
+use sheen_assembly::{NotRegistered, Registrar, Role, Served, TargetLabel};
 use sheen_node::rpc::RpcNode;
 use sheen_parameters::HostedTarget;
 use sheen_store::{AttributePatch, Store, Transaction};
@@ -163,21 +163,32 @@ impl Running {
         if self.plan.kind == TargetLabel::Mgs {
             return Ok(());
         }
-        let known = self.mark_registered()? || self.plan.replaces;
-        registrar.register(self.served(), &self.plan.params, known).await
-    }
-
-    /// Notes that the target has registered, and answers whether it had before.
-    fn mark_registered(&self) -> Result<bool, String> {
         let directory = &self.plan.directory;
-        let mut config = Config::load(directory).map_err(|error| error.to_string())?;
-        if config.values.contains_key(REGISTERED) {
-            return Ok(true);
+        let had_registered = mark(directory, true)?;
+        let known = had_registered || self.plan.replaces;
+        let registered = registrar.register(self.served(), &self.plan.params, known).await;
+        if let Err(NotRegistered::Taken(_)) = &registered
+            && !had_registered
+        {
+            mark(directory, false)?;
         }
-        config.values.insert(REGISTERED.to_owned(), "1".to_owned());
-        config.save(directory).map_err(|error| error.to_string())?;
-        Ok(false)
+        registered.map_err(|why| why.to_string())
     }
+}
+
+/// Notes whether the target in `directory` has registered, and answers what was noted before. It is noted before the MGS
+/// is asked: a target that dies before it has the answer must not be a new one at its next start.
+fn mark(directory: &Path, is_registered: bool) -> Result<bool, String> {
+    let mut config = Config::load(directory).map_err(|error| error.to_string())?;
+    let was_registered = match is_registered {
+        true => config.values.insert(REGISTERED.to_owned(), "1".to_owned()),
+        false => config.values.remove(REGISTERED),
+    }
+    .is_some();
+    if was_registered != is_registered {
+        config.save(directory).map_err(|error| error.to_string())?;
+    }
+    Ok(was_registered)
 }
 
 /// Whether the target in `directory` has registered with the MGS.
@@ -186,5 +197,6 @@ pub(super) fn is_registered(directory: &Path) -> Result<bool, Fault> {
     Ok(config.values.contains_key(REGISTERED))
 }
 
-/// Set in a target's configuration before it registers for the first time.
+/// Set in a target's configuration before it registers for the first time, and removed if the MGS answers that another
+/// target has its place.
 pub(super) const REGISTERED: &str = "registered";

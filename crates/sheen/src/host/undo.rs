@@ -9,7 +9,8 @@ use sheen_types::text::bytes_of_shown;
 
 use super::cluster::Cluster;
 use super::cluster::PATIENCE;
-use super::mount_source;
+use super::target::is_registered;
+use super::{mount_source, rediscovery};
 use sheen_tools::output::Fault;
 
 /// Lines shown of a log that is removed with its directory.
@@ -100,15 +101,20 @@ impl Undo {
             let _ = fs::remove_dir(path);
         }
         // What is registered by a configuration that stays has to stay, too.
-        if !self.started || self.is_new {
-            for path in &self.made {
-                keep_log(path, &mut fault);
-                // What cannot be removed is where it was made, and the fault that is reported matters more.
-                let _ = fs::remove_dir_all(path);
-            }
-            for path in &self.above {
-                let _ = fs::remove_dir(path);
-            }
+        let all_goes = !self.started || self.is_new;
+        let goes = |path: &&PathBuf| all_goes || is_registered(path).is_ok_and(|it| !it);
+        let gone: Vec<PathBuf> = self.made.iter().filter(goes).cloned().collect();
+        for path in &gone {
+            keep_log(path, &mut fault);
+            // What cannot be removed is where it was made, and the fault that is reported matters more.
+            let _ = fs::remove_dir_all(path);
+        }
+        for path in self.above.iter().filter(|_| all_goes) {
+            let _ = fs::remove_dir(path);
+        }
+        if let Some(cluster) = cluster.filter(|_| !all_goes) {
+            // With the note they are asked of the MGS, which does not know them.
+            let _ = rediscovery::forget(&cluster.mgt(), &gone);
         }
         if let Some(cluster) = cluster.filter(|cluster| cluster.run().exists()) {
             cluster.restore(self.before.as_deref());
@@ -135,9 +141,11 @@ mod tests {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt as _;
 
+    use sheen_store_disk::{Config, FormatOptions, StoreDisk};
     use sheen_tools::output::shown_path;
     use sheen_types::Errno;
 
+    use super::super::target::REGISTERED;
     use super::*;
 
     #[test]
@@ -164,6 +172,31 @@ mod tests {
         fs::create_dir_all(directory.join("mgt")).unwrap();
         undo.run(None, Fault::new(Errno::EIO, "no reason"));
         assert!(directory.join("run").exists() && !directory.join("mgt").exists());
+        fs::remove_dir_all(top).unwrap();
+    }
+
+    #[test]
+    fn of_what_an_older_file_system_got_that_goes_which_has_not_registered() {
+        let top = std::env::temp_dir().join(format!("sheen-undo-added-{}", std::process::id()));
+        let folders = ["mgt", "mdt0000", "mdt0001", "mdt0002"].map(|name| top.join(name));
+        fs::create_dir_all(top.join("run")).unwrap();
+        let mut undo = Undo::of(&top);
+        undo.will_format(&folders[2], false);
+        undo.will_format(&folders[3], false);
+        undo.will_start();
+        for folder in &folders {
+            StoreDisk::format(folder, &FormatOptions::default()).unwrap();
+        }
+        let mut config = Config::load(&folders[3]).unwrap();
+        config.values.insert(REGISTERED.to_owned(), "1".to_owned());
+        config.save(&folders[3]).unwrap();
+        let address = ("10.0.0.1@tcp".parse().unwrap(), 988);
+        rediscovery::note(&folders[0], address, &folders).unwrap();
+        let cluster = Cluster::read(&top).unwrap();
+        undo.run(Some(&cluster), Fault::new(Errno::EIO, "no reason"));
+        assert_eq!(folders.each_ref().map(|it| it.exists()), [true, true, false, true]);
+        let known = rediscovery::targets(&folders[0]).unwrap();
+        assert_eq!(known, ["mgt", "mdt0000", "mdt0002"]);
         fs::remove_dir_all(top).unwrap();
     }
 }

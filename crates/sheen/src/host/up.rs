@@ -15,10 +15,9 @@ use sheen_store_disk::StoreDisk;
 use sheen_types::{Errno, Nid, TargetKind};
 
 use super::cluster::{Cluster, MOUNT_OPTIONS, PATIENCE};
-use super::folders::of_folder;
 use super::liveness::{self, Health};
 use super::progress::Progress;
-use super::server::Accept;
+use super::server::{Accept, OPENED_WITHIN};
 use super::undo::Undo;
 use super::{
     PORT, addresses, folder_fault, holders, invalid, io_fault, missing, mount, mount_source,
@@ -38,10 +37,14 @@ const RECOVERY: u64 = 15;
 /// are gone for long. Less than a mount waits (`mount::TIMEOUT`), which is let in only after that.
 const RECOVERY_LISTENING: u64 = 45;
 
+/// Most MDTs of one server process: each is connected to each other one, so that costs grow with the square.
+const MDTS_MAX: i64 = 32;
+
 /// How long the process of a mount that is not here may take to end, once its servers run.
 const DETACHED_ENDS: Duration = Duration::from_secs(10);
-/// How long a server may take to serve that another `up` has started.
-const SERVER_BEGINS: Duration = Duration::from_secs(100);
+/// How long a server may take to serve that another `up` has started. It ends by itself before, if its MDTs are what it
+/// waits for.
+const SERVER_BEGINS: Duration = OPENED_WITHIN.saturating_add(Duration::from_secs(20));
 /// How long after the kernel has connected a mount it may take to be seen. It is a moment; a mount that is not here at
 /// all, whose next process waits for servers, looks the same for as long as that waits.
 const MOUNT_SEEN: Duration = Duration::from_secs(2);
@@ -67,9 +70,9 @@ pub(crate) struct Up {
     /// Mount point
     #[arg(long, value_name = "MNT")]
     mount: PathBuf,
-    /// Number of metadata targets (MDTs)
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    mdts: u16,
+    /// Number of metadata targets (MDTs) [default: 1, or as many as exist]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=MDTS_MAX))]
+    mdts: Option<u16>,
     /// Number of object storage targets (OSTs) [default: 4, or as many as exist]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     osts: Option<u16>,
@@ -135,13 +138,6 @@ impl Listen {
 
 /// Formats what is missing, starts what does not run, mounts.
 pub(crate) fn up(options: &Up) -> Result<(), Fault> {
-    if options.mdts != 1 {
-        let text = format!(
-            "--mdts {}: only one metadata target is supported yet; use --mdts 1",
-            options.mdts
-        );
-        return Err(invalid(text));
-    }
     mount::check_point(&options.mount)?;
     sheen_fuse::check_device().map_err(|error| Fault::new(error.errno(), error.to_string()))?;
     let mut undo = Undo::of(&options.dir);
@@ -163,9 +159,9 @@ fn bring_up(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), 
     }
     cluster.report_copies();
     cluster.check_targets()?;
-    refuse_further_mdts(cluster)?;
     settle(cluster, options)?;
-    let wanted = missing::Wanted { osts: options.osts, size_kib: options.device_size };
+    let (mdts, osts, size_kib) = (options.mdts, options.osts, options.device_size);
+    let wanted = missing::Wanted { mdts, osts, size_kib };
     missing::format(cluster, wanted, undo)?;
     report_lost_marks(cluster);
     start_server(cluster, options, undo)?;
@@ -177,22 +173,6 @@ fn bring_up(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), 
     start_mount(cluster, options)?;
     status::report_refusals(cluster);
     Ok(())
-}
-
-/// As with `--mdts`: `sheen fsck` and `sheen salvage` could not repair a file system that has one.
-fn refuse_further_mdts(cluster: &Cluster) -> Result<(), Fault> {
-    let is_further = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let config = of_folder(&name, cluster.fsname().unwrap_or_default());
-        config.is_some_and(|it| it.kind == Some(TargetKind::Mdt) && it.index != 0)
-    };
-    match cluster.targets().into_iter().find(is_further) {
-        None => Ok(()),
-        Some(path) => Err(invalid(format!(
-            "{}: only one metadata target is supported by `sheen up` yet",
-            shown_path(&path)
-        ))),
-    }
 }
 
 /// A mount whose process ended with the servers goes on when its next process has found these: they recover first, and
@@ -241,7 +221,8 @@ fn running_server(cluster: &Cluster) -> Result<Option<Pid>, Fault> {
     loop {
         let Some(pid) = cluster.server().settled(PATIENCE)? else { return Ok(None) };
         // What is mounted has found it, though its socket is gone.
-        if !liveness::is_server_to_serve(pid) || cluster.kernel_mount().found().is_some() {
+        let serves = !liveness::is_server_to_serve(pid) || cluster.kernel_mount().found().is_some();
+        if serves && !liveness::is_server_to_be_ready(pid) {
             return Ok(Some(pid));
         }
         if begin.elapsed() > SERVER_BEGINS {
@@ -280,25 +261,45 @@ fn settle(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
         (None, asked) => asked.clone().unwrap_or_else(|| "sheen".to_owned()),
     };
     mkfs::check_fsname(&name)?;
-    let there = cluster.osts();
-    if let Some(asked) = options.osts.filter(|asked| *asked < there) {
-        let place = shown_path(&cluster.directory);
-        let text = format!("{place} has {there} OSTs; --osts {asked} would leave some out");
-        return Err(invalid(text));
+    let of_kinds = [(TargetKind::Mdt, options.mdts), (TargetKind::Ost, options.osts)];
+    for (kind, asked) in of_kinds {
+        let there = cluster.count(kind);
+        if let Some(asked) = asked.filter(|asked| *asked < there) {
+            let (place, (option, noun)) = (shown_path(&cluster.directory), words_of_kind(kind));
+            let text = format!("{place} has {there} {noun}; {option} {asked} would leave some out");
+            return Err(invalid(text));
+        }
     }
     if cluster.server().pid().is_some() {
-        refuse_to_change(cluster, options, there)?;
+        refuse_to_change(cluster, options.port, &of_kinds)?;
     }
     cluster.values.insert("fsname".to_owned(), name);
     Ok(())
 }
 
+/// The option for the number of targets of a kind, and what they are called.
+pub(super) fn words_of_kind(kind: TargetKind) -> (&'static str, &'static str) {
+    match kind {
+        TargetKind::Mdt => ("--mdts", "MDTs"),
+        TargetKind::Ost => ("--osts", "OSTs"),
+    }
+}
+
 /// What a server that runs does not take.
-fn refuse_to_change(cluster: &Cluster, options: &Up, there: u16) -> Result<(), Fault> {
-    let more = options.osts.filter(|asked| *asked > there);
-    let port = options.port.filter(|asked| cluster.address().is_some_and(|it| it.1 != *asked));
+fn refuse_to_change(
+    cluster: &Cluster,
+    port: Option<u16>,
+    of_kinds: &[(TargetKind, Option<u16>)],
+) -> Result<(), Fault> {
+    let more = of_kinds.iter().find_map(|(kind, asked)| {
+        let there = cluster.count(*kind);
+        asked.filter(|asked| *asked > there).map(|asked| (words_of_kind(*kind).0, asked, there))
+    });
+    let port = port.filter(|asked| cluster.address().is_some_and(|it| it.1 != *asked));
     let asked = match (more, port) {
-        (Some(osts), _) => format!("--osts {osts}: its server is running with {there}"),
+        (Some((option, asked, there)), _) => {
+            format!("{option} {asked}: its server is running with {there}")
+        }
         (None, Some(port)) => format!("--port {port}: its server is running on another port"),
         (None, None) => return Ok(()),
     };

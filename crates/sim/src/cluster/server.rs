@@ -184,9 +184,9 @@ impl Server {
     ) -> Result<(), String> {
         let known = served.target.instance() > 1;
         let limit = world.clock.now() + REGISTERS_WITHIN;
-        while let Err(text) = registrar.register(served, "", known).await {
+        while let Err(why) = registrar.register(served, "", known).await {
             if world.clock.now() > limit {
-                return Err(text);
+                return Err(why.to_string());
             }
             world.clock.sleep_until(world.clock.now() + Duration::from_secs(1)).await;
         }

@@ -32,6 +32,7 @@ mod kills;
 mod layouts;
 mod leftovers;
 mod logs;
+mod mdts_up;
 mod memory;
 mod metrics;
 mod mounting;

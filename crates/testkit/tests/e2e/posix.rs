@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{
@@ -12,9 +13,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::scene::scene;
+use sheen_testkit::scene::{play, same_after_restart, scene};
 use sheen_workloads::process::{text, wait_until};
-use sheen_workloads::{Context, Outcome, ensure};
+use sheen_workloads::{Context, Outcome, Size, ensure, pair, plant};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// The longest path that a call takes, with its NUL.
@@ -253,5 +254,27 @@ fn edges_are_as_lustre_has_them() {
         attributes(&mnt)?;
         touched(cluster)?;
         access_times(cluster)
+    });
+}
+
+/// The same in a directory whose name lies on one MDT and all else of it on another.
+#[test]
+fn edges_are_the_same_on_a_further_mdt() {
+    let cluster = Cluster::start_with("posix-far", 2, &["--mdts", "2"]);
+    play(&Arc::new(cluster.unwrap()), LIMIT, |cluster| {
+        let far = cluster.mnt().join("far");
+        cluster.must(&["lfs", "mkdir", "-i", "1", &far.to_string_lossy()])?;
+        // The longest path is that from the directory that is opened.
+        names_and_paths(&far)?;
+        what_is_not_there(&far)?;
+        allocation(&far)?;
+        groups_and_copies(&far)?;
+        attributes(&far)?;
+        let pair = [far.join("pair"), cluster.mount_again()?.join("far/pair")];
+        fs::create_dir(&pair[0]).context("mkdir")?;
+        let probe = Path::new(env!("CARGO_BIN_EXE_sheen-probe"));
+        pair::run(&pair[0], &pair[1], probe, Size::Tiny)?;
+        plant::run(&far)?;
+        same_after_restart(cluster)
     });
 }

@@ -12,9 +12,9 @@ use sheen_types::{Errno, Fid, MdtIndex, Name};
 
 use super::attributes;
 use super::layout_source::folder_of;
-use super::mount::Mount;
+use super::mdt_of::MdtsOf;
 use crate::output::{Fault, errno_of, line_out, shown_path, text_out, worst as outcome};
-use sheen_control::api::{Kind, TARGETS, Target};
+use sheen_control::api::Target;
 
 /// Options of `mkdir` and `setdirstripe` that only a file system with more MDTs could take.
 pub(super) const REFUSED: &[&str] = &[
@@ -82,7 +82,8 @@ pub(super) fn make(command: &str, options: &Make) -> Result<(), Fault> {
             let text = match errno {
                 Errno::ENOTTY => format!("'{}' is not on a Lustre filesystem", shown_path(path)),
                 Errno::EPERM if !indexes.is_empty() => format!(
-                    "cannot create dir '{}': MDTs are for root to choose, where mdt.*.enable_remote_dir is 1",
+                    "cannot create dir '{}': MDTs are for root and the group mdt.*.enable_remote_dir_gid to choose, where \
+                     mdt.*.enable_remote_dir is 1",
                     shown_path(path)
                 ),
                 _ => format!("cannot create dir '{}'", shown_path(path)),
@@ -161,9 +162,7 @@ fn make_on(path: &Path, mdt: MdtIndex, mode: u32) -> Result<(), Errno> {
 
 /// The MDTs of the file system at `path`.
 fn mdts(path: &Path) -> Result<Vec<u16>, Errno> {
-    let targets: Vec<Target> = Mount::of(path)?.ask(TARGETS, &[]).map_err(|(errno, _)| errno)?;
-    let mdts = targets.iter().filter(|target| target.kind == Kind::Mdt);
-    Ok(mdts.map(|target| target.index).collect())
+    Ok(MdtsOf::at(path)?.all().iter().map(|mdt| mdt.index).collect())
 }
 
 /// Options of `getdirstripe`.
@@ -267,7 +266,7 @@ impl Get {
     }
 }
 
-/// Shows how directories lie on the MDT.
+/// Shows how directories lie on MDTs.
 pub(super) fn get(options: &Get) -> Result<(), Fault> {
     let mut worst = None;
     for path in &options.paths {
@@ -303,16 +302,20 @@ fn show(options: &Get, path: &Path) -> Result<(), Errno> {
         Errno::ENODATA | Errno::EOPNOTSUPP => Errno::ENOTTY,
         errno => errno,
     })?;
-    let mut mount = Mount::of(path)?;
-    let targets: Vec<Target> = mount.ask(TARGETS, &[]).map_err(|(errno, _)| errno)?;
-    let mut mdts = targets.iter().filter(|target| target.kind == Kind::Mdt);
-    let (Some(mdt), None) = (mdts.next(), mdts.next()) else { return Err(Errno::EOPNOTSUPP) };
-    if let Some(wanted) = &options.mdt
-        && *wanted != mdt.uuid
-        && Some(wanted.as_str()) != mdt.uuid.strip_suffix("_UUID")
-    {
-        eprintln!("lfs getdirstripe: unknown obduuid: {wanted}");
-        return Err(Errno::EINVAL);
+    let mut mdts = MdtsOf::at(path)?;
+    let mdt = mdts.find(fid)?;
+    if let Some(wanted) = &options.mdt {
+        let is_wanted = |mdt: &&Target| {
+            *wanted == mdt.uuid || Some(wanted.as_str()) == mdt.uuid.strip_suffix("_UUID")
+        };
+        match mdts.all().iter().find(is_wanted) {
+            Some(wanted) if wanted.index == mdt => {}
+            Some(_) => return Ok(()),
+            None => {
+                eprintln!("lfs getdirstripe: unknown obduuid: {wanted}");
+                return Err(Errno::EINVAL);
+            }
+        }
     }
     if options.default && options.raw {
         return Ok(());
@@ -320,7 +323,7 @@ fn show(options: &Get, path: &Path) -> Result<(), Errno> {
     if options.recursive {
         line_out(path.as_os_str().as_bytes().to_vec());
     }
-    text_out(&options.text(fid, mdt.index));
+    text_out(&options.text(fid, mdt));
     Ok(())
 }
 

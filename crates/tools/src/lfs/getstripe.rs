@@ -15,6 +15,7 @@ use super::attributes;
 use super::compare::Bound;
 use super::components::{Flags, parse_id};
 use super::layout_text::{Fields, Filter, Style, text_of_file};
+use super::mdt_of::MdtsOf;
 use super::mount::Mount;
 use super::options::{Dashes, Grammar, HELP, Opt, Part, Takes, Words, refused, wants_help};
 use crate::output::{Fault, errno_of, shown_path, text_out, worst as outcome, write_out};
@@ -400,18 +401,12 @@ fn root_of(path: &Path) -> Result<PathBuf, Errno> {
     Ok(root)
 }
 
-/// With one MDT the answer is known without asking where a FID lies.
 fn mdt_index(path: &Path) -> Result<String, Errno> {
-    attributes::fid(path).map_err(|errno| match errno {
+    let fid = attributes::fid(path).map_err(|errno| match errno {
         Errno::ENODATA => Errno::ENOTTY,
         errno => errno,
     })?;
-    let targets: Vec<Target> = Mount::of(path)?.ask(TARGETS, &[]).map_err(|(errno, _)| errno)?;
-    let mut mdts = targets.iter().filter(|target| target.kind == Kind::Mdt);
-    match (mdts.next(), mdts.next()) {
-        (Some(mdt), None) => Ok(format!("{}\n", mdt.index)),
-        _ => Err(Errno::EOPNOTSUPP),
-    }
+    MdtsOf::at(path)?.find(fid).map(|index| format!("{index}\n"))
 }
 
 #[cfg(test)]

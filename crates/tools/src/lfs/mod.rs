@@ -21,6 +21,7 @@ mod layout_request;
 mod layout_source;
 mod layout_text;
 mod layout_yaml;
+mod mdt_of;
 mod migrate;
 mod mount;
 mod options;

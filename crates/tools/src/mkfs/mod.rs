@@ -221,6 +221,10 @@ fn config_of(options: &Mkfs) -> Result<TargetConfig, Fault> {
         None => (String::new(), 0),
         Some(_) => (fsname(options)?, index(options)?),
     };
+    if kind == Some(TargetKind::Mdt) && index > 0 && options.replace {
+        let text = "--replace: one of several MDTs is not replaced by an empty one yet; restore it from a backup";
+        return Err(fatal(Errno::EOPNOTSUPP, text));
+    }
     let comment = options.comment.clone().unwrap_or_default();
     if comment.len() > COMMENT_BYTES_MAX || comment.contains('\n') {
         return Err(wrong(format_args!(
@@ -339,6 +343,19 @@ Parameters: mgsnode=10.0.0.1@tcp sys.timeout=40
         assert!(permanent_data(&config).contains("Target:     a:MDT0012\nIndex:      18\n"));
         let fault = config_of(&options("--mdt --index=1 --fsname=a")).unwrap_err();
         assert!(fault.text.contains("--mgsnode"), "{}", fault.text);
+    }
+
+    #[test]
+    fn one_of_several_mdts_is_not_replaced() {
+        let words =
+            |index| format!("--mdt --mgsnode=10.0.0.1@tcp --index={index} --fsname=a --replace");
+        assert!(config_of(&options(&words(0))).unwrap().replace);
+        let fault = config_of(&options(&words(1))).unwrap_err();
+        assert_eq!(
+            fault,
+            fatal(Errno::EOPNOTSUPP, fault.text.trim_start_matches("mkfs.lustre FATAL: "))
+        );
+        assert!(fault.text.contains("--replace"), "{}", fault.text);
     }
 
     #[test]

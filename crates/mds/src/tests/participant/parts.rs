@@ -1,6 +1,6 @@
 //! Parts: applied once, with their records, and seen when they are released.
 
-use sheen_store::{Store, StoreError};
+use sheen_store::{Store, StoreError, Transaction};
 use sheen_store_mem::{Commits, MemOptions};
 use sheen_target::Incarnation;
 use sheen_types::Timestamp;
@@ -12,6 +12,7 @@ use super::super::harness::run;
 use super::super::recovery::manual;
 use super::super::several::join;
 use super::*;
+use crate::identity::IDENTITY;
 use crate::participant::{attributes_of, wire_attributes};
 
 fn store() -> Arc<StoreMem> {
@@ -105,7 +106,17 @@ fn a_part_sent_again_is_answered_as_it_was_and_after_a_crash_by_its_record() {
         let again = m1.inner.call_with(call.clone().resent(done.xid)).await.unwrap();
         assert_eq!((first(&again), again.head.transno), (first(&done), applied));
         // MDT0001 has no record of it: it is its import that replays it, with its number.
-        let second = start(&inner, 1, manual()).await;
+        let identity = "00000001-2222-3333-4444-555555555555";
+        let at_second = manual();
+        let mut change = Transaction::new();
+        change.put(
+            IDENTITY,
+            Bytes::from_static(b"identity"),
+            Bytes::from_static(identity.as_bytes()),
+        );
+        change.put(IDENTITY, Bytes::from_static(b"index"), Bytes::from_static(&[0, 1]));
+        at_second.apply(change).unwrap();
+        let second = start(&inner, 1, at_second).await;
         for (is_durable, expected) in [(false, Ok(applied)), (true, Ok(Transno(0)))] {
             if is_durable {
                 server.store.commit().unwrap();
@@ -114,7 +125,7 @@ fn a_part_sent_again_is_answered_as_it_was_and_after_a_crash_by_its_record() {
             let survivor = start(&inner, 0, store).await;
             join(&survivor, &second).await;
             let coordinator = m1.inner.follow(&survivor.node);
-            coordinator.connect_with(offer("00000001-2222-3333-4444-555555555555")).await.unwrap();
+            coordinator.connect_with(offer(identity)).await.unwrap();
             let replay = call.clone().replayed(done.xid, applied);
             let answer = coordinator.call_with(replay).await.unwrap();
             let transno = first(&answer).map(|data| read::<PartAnswer>(&data).transno);

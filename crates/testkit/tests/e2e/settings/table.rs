@@ -410,6 +410,11 @@ pub(super) const TABLE: &[Row] = &[
     row("mdt.*.{no_create,readonly}", SWITCH, "changes"),
     row("mdt.*.enable_remote_dir", SWITCH, "names_and_inodes_lie_on_two_mdts"),
     row(
+        "mdt.*.enable_remote_dir_gid",
+        &[("-1", "-1"), ("0x10", "16"), ("0", "0")],
+        "an_ordinary_user_has_several_mdts_and_says_who_chooses_one",
+    ),
+    row(
         "{mdt,obdfilter}.*.recovery_time_soft",
         TIME_OF_ANY_BASE,
         "recovery_waits_as_long_as_operators_say",

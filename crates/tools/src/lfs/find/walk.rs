@@ -12,15 +12,14 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{FileType, Statx};
-use sheen_types::Errno;
+use sheen_types::{Errno, Fid};
 use sheen_wire::lov::LovEa;
 
 use super::predicates::File;
 use super::{Find, times};
 use crate::lfs::attributes::{self, Xattr};
-use crate::lfs::mount::Mount;
+use crate::lfs::mdt_of::MdtsOf;
 use crate::output::{Fault, errno_of, shown_path, worst as outcome, write_out};
-use sheen_control::api::{Kind, TARGETS, Target};
 
 /// A directory entry, asked for what it is as tests need it.
 struct Entry<'a> {
@@ -28,7 +27,7 @@ struct Entry<'a> {
     depth: usize,
     kind: Option<FileType>,
     lazy: bool,
-    mdts: &'a [u32],
+    mdts: &'a Mutex<Option<MdtsOf>>,
     found: OnceCell<Result<Statx, Errno>>,
     layout: OnceCell<Result<Option<LovEa>, Errno>>,
 }
@@ -66,10 +65,14 @@ impl File for Entry<'_> {
     }
 
     fn mdt(&self) -> Result<u32, Errno> {
-        match self.mdts {
-            [index] => Ok(*index),
-            _ => Err(Errno::EOPNOTSUPP),
-        }
+        let mut mdts = self.mdts.lock();
+        // On no mount of ours.
+        let mdts = mdts.as_mut().ok_or(Errno::EOPNOTSUPP)?;
+        let fid = match mdts.all() {
+            [_] => Fid::ZERO,
+            _ => attributes::fid(self.path)?,
+        };
+        mdts.find(fid).map(u32::from)
     }
 }
 
@@ -79,7 +82,7 @@ type Folder = (PathBuf, usize);
 /// What all threads share.
 struct Walk<'a> {
     find: &'a Find,
-    mdts: Vec<u32>,
+    mdts: Mutex<Option<MdtsOf>>,
     list: Mutex<List>,
     changed: Condvar,
     end: Mutex<End>,
@@ -101,8 +104,10 @@ struct End {
 pub(super) fn run(find: &Find) -> Result<(), Fault> {
     let mut worst = None;
     for path in &find.paths {
-        let mdts = mdts(path);
-        let threads = find.threads.unwrap_or_else(|| usual_threads(mdts.len()));
+        let mdts = MdtsOf::at(path).ok();
+        let count = mdts.as_ref().map_or(0, |mdts| mdts.all().len());
+        let (threads, mdts) =
+            (find.threads.unwrap_or_else(|| usual_threads(count)), Mutex::new(mdts));
         let (list, changed, end) = (Mutex::default(), Condvar::new(), Mutex::default());
         let walk = Walk { find, mdts, list, changed, end };
         walk.start(path, threads);
@@ -115,14 +120,6 @@ pub(super) fn run(find: &Find) -> Result<(), Fault> {
 fn usual_threads(mdts: usize) -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     (mdts.max(1) * 4).min(processors / 2).max(1)
-}
-
-/// The MDTs of the file system, as far as its mount knows them.
-fn mdts(path: &Path) -> Vec<u32> {
-    let Ok(mut mount) = Mount::of(path) else { return Vec::new() };
-    let targets: Vec<Target> = mount.ask(TARGETS, &[]).unwrap_or_default();
-    let mdts = targets.iter().filter(|target| target.kind == Kind::Mdt);
-    mdts.map(|target| target.index.into()).collect()
 }
 
 impl Walk<'_> {
