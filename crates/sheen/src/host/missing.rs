@@ -8,6 +8,7 @@ use sheen_store_disk::{Config, FormatOptions, OpenOptions, StoreDisk};
 use sheen_types::{Errno, Nid, TargetKind, TargetName};
 
 use super::cluster::Cluster;
+use super::first_layout::FirstLayout;
 use super::folders::{folder_of, index_of, is_there, of_folder};
 use super::progress::Progress;
 use super::salvage::held;
@@ -40,6 +41,8 @@ pub(super) struct Wanted {
     pub(super) osts: Option<u16>,
     /// The size of new targets in KiB.
     pub(super) size_kib: Option<u64>,
+    /// How a new file system spreads the bytes of files.
+    pub(super) layout: FirstLayout,
 }
 
 /// Formats the targets that are missing, if none is lost and there is room for them.
@@ -67,6 +70,9 @@ pub(super) fn format(cluster: &mut Cluster, wanted: Wanted, undo: &mut Undo) -> 
         let path = cluster.directory.join(name);
         undo.will_format(&path, config.mgs);
         StoreDisk::format(&path, &format).map_err(|error| mkfs::disk_fault(&error))?;
+        if config.kind == Some(TargetKind::Mdt) && config.index == 0 {
+            wanted.layout.give(&path)?;
+        }
     }
     cluster.values.retain(|key, _| !FORMATTING.contains(&&**key));
     cluster.save()

@@ -10,6 +10,7 @@ mod cluster;
 mod daemon;
 mod down;
 mod echo;
+mod first_layout;
 mod folders;
 mod fsck;
 mod holders;

@@ -15,6 +15,7 @@ use sheen_store_disk::StoreDisk;
 use sheen_types::{Errno, Nid, TargetKind};
 
 use super::cluster::{Cluster, MOUNT_OPTIONS, PATIENCE};
+use super::first_layout::FirstLayout;
 use super::liveness::{self, Health};
 use super::progress::Progress;
 use super::server::{Accept, OPENED_WITHIN};
@@ -95,6 +96,10 @@ pub(crate) struct Up {
     /// Size of each new target in KiB [default: the size of the disk]
     #[arg(long, value_name = "KB")]
     device_size: Option<u64>,
+    /// How the bytes of new files are spread in a file system that is made now [default: small-files; lustre with
+    /// --device-size]
+    #[arg(long, value_enum, value_name = "LAYOUT")]
+    layout: Option<FirstLayout>,
     /// Serve metrics of the servers, as `sheen server --metrics` does; `none` turns that off. Kept for later starts
     /// [default: as before]
     #[arg(long, value_name = "ADDR", value_parser = Metrics::parse)]
@@ -161,7 +166,8 @@ fn bring_up(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), 
     cluster.check_targets()?;
     settle(cluster, options)?;
     let (mdts, osts, size_kib) = (options.mdts, options.osts, options.device_size);
-    let wanted = missing::Wanted { mdts, osts, size_kib };
+    let layout = FirstLayout::settle(cluster, options.layout, size_kib.is_some())?;
+    let wanted = missing::Wanted { mdts, osts, size_kib, layout };
     missing::format(cluster, wanted, undo)?;
     report_lost_marks(cluster);
     start_server(cluster, options, undo)?;

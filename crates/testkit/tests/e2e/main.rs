@@ -18,6 +18,7 @@ mod dom_deaths;
 mod effects;
 mod faults;
 mod few_requests;
+mod first_layout;
 mod flags;
 mod fsck;
 mod full;
