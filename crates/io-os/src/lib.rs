@@ -91,6 +91,14 @@ pub fn with_sockets(world: &World, folder: SocketFolder, tcp: bool) -> World {
     World { network: Arc::new(network), ..world.clone() }
 }
 
+/// Random bytes, for a tool that runs no host.
+#[must_use]
+pub fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    OsRandom.fill(&mut bytes);
+    bytes
+}
+
 /// The kernel's random numbers.
 struct OsRandom;
 

@@ -142,6 +142,17 @@ mod tests {
     }
 
     #[test]
+    fn file_systems_that_are_made_in_one_second_have_other_identities() {
+        let made = |random: u8| {
+            let store = store();
+            let born = Timestamp { seconds: 5, nanoseconds: 7 };
+            crate::format_for_small_files(&*store, born, [random; 16]).expect("made");
+            start(&store, 9, 6)
+        };
+        assert_ne!(made(1), made(2));
+    }
+
+    #[test]
     fn a_store_keeps_its_identity_and_each_has_another() {
         let (store, other) = (store(), store());
         let identity = start(&store, 1, 5);

@@ -11,7 +11,7 @@ use sheen_wire::messages::{MdsGetRoot, MdsGetRootReply};
 
 use crate::directory::Step;
 use crate::inode::DIRECTORY_BYTES;
-use crate::{Mdt, MdtConfig, dot_lustre, xattrs};
+use crate::{Mdt, MdtConfig, dot_lustre, identity, xattrs};
 
 /// Makes the root directory in an empty store, and `.lustre` in one that has none. The root has no default layout: until an administrator or `sheen up` sets one,
 /// that of the MDT's parameters (`lod.*`) is reported in its place.
@@ -31,9 +31,16 @@ pub(crate) fn format(store: &dyn Store, config: &MdtConfig) -> Result<(), StoreE
 /// the beginning of large ones, lie on the MDT, where an open brings them; then one object; very large files use all
 /// OSTs.
 ///
+/// The store gets its identity before, as at a first start: of `random`.
+///
 /// # Errors
 /// Those of the store, as if there is a root already.
-pub fn format_for_small_files(store: &dyn Store, born: Timestamp) -> Result<(), StoreError> {
+pub fn format_for_small_files(
+    store: &dyn Store,
+    born: Timestamp,
+    random: [u8; 16],
+) -> Result<(), StoreError> {
+    identity::load(store, 0, random)?;
     let mut transaction = made(born);
     transaction.set_xattr(Fid::ROOT, xattrs::LOV, small_files_first().encode());
     store.apply(transaction).map(|_| ())

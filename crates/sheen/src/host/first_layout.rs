@@ -67,7 +67,7 @@ impl FirstLayout {
         }
         let store = StoreDisk::open(mdt, &OpenOptions::default());
         let store = store.map_err(|error| mkfs::disk_fault(&error))?;
-        let given = sheen_mds::format_for_small_files(&store, now());
+        let given = sheen_mds::format_for_small_files(&store, now(), sheen_io_os::random_bytes());
         store.close();
         given.map_err(|error| Fault::new(Errno::EIO, format!("{}: {error}", shown_path(mdt))))
     }

@@ -42,6 +42,7 @@ fn files_begin_on_the_mdt_and_go_on_on_osts() {
             there.read_exact_at(&mut read, offset).context("read")?;
             ensure(read == [byte; 10_000], || format!("other bytes at {offset}"))?;
         }
+        drop(file);
         let first = component(cluster, &path, "0")?;
         ensure(first == ("65536".to_owned(), true), || format!("{first:?}"))?;
         let second = component(cluster, &path, "64K")?;
