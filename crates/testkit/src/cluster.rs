@@ -179,8 +179,9 @@ impl Cluster {
         let (dir, mnt) = (dir.to_string_lossy(), mnt.to_string_lossy());
         let osts = self.osts.to_string();
         let mut arguments = vec!["up", "--dir", &dir, "--mount", &mnt, "--osts", &osts];
-        // Most tests are about files on OSTs; those about others ask for it.
-        if !self.options.iter().any(|option| option == "--layout") {
+        // Most tests are about files on OSTs; those about another layout ask for it.
+        let is_made = self.dir().join("run/cluster").exists();
+        if !is_made && !self.options.iter().any(|option| option == "--layout") {
             arguments.extend(["--layout", "lustre"]);
         }
         arguments.extend(self.options.iter().map(String::as_str));

@@ -11,7 +11,7 @@ use crate::out::{ObjectUpdate, TooMuch, decode_updates, encode_updates, fitting,
 use crate::reply_data::ReplyRecord;
 use crate::wire_struct;
 
-/// What we write, and agree on with other MDTs: it is raised with each change of a record, or of what MDTs tell each other.
+/// What we write, and agree on with other MDTs: it is raised with each change of a record, or of what MDTs say to each other.
 pub const FORMAT: u32 = 2;
 /// The first one that we read. Its records are like ours; its MDTs do not say what is under way
 /// ([`Recovered::under_way`](crate::out::Recovered::under_way)).

@@ -554,8 +554,8 @@ pub(crate) const ASKED: &[Known] = &[
     ),
     known(
         "MDS_REINT_SETATTR",
-        &["rec_reint.valid.KILL_SUID", "rec_reint.valid.BLOCKS"],
-        "chown: the kernel above has the set-id bits taken off by a request that names the mode",
+        &["rec_reint.valid.BLOCKS"],
+        "chown: it changes no blocks, and we name none",
     ),
     known(
         "MDS_CLOSE",

@@ -43,8 +43,10 @@ impl FirstLayout {
         has_size: bool,
     ) -> Result<Self, Fault> {
         let known = cluster.get(KEY).and_then(|word| Self::from_str(word, false).ok());
+        let is_made = cluster.count(TargetKind::Mdt) > 0;
         if let (Some(known), Some(asked)) = (known, asked)
             && known != asked
+            && is_made
         {
             return Err(invalid(format!(
                 "{} was made with --layout {}; change the layout of new files with `lfs setstripe`",
@@ -53,8 +55,8 @@ impl FirstLayout {
             )));
         }
         let by_default = if has_size { Self::Lustre } else { Self::SmallFiles };
-        let layout = known.or(asked).unwrap_or(by_default);
-        if cluster.count(TargetKind::Mdt) == 0 {
+        let layout = asked.or(known).unwrap_or(by_default);
+        if !is_made {
             cluster.values.insert(KEY.to_owned(), layout.word().to_owned());
         }
         Ok(layout)

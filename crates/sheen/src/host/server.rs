@@ -235,7 +235,7 @@ async fn register(
 }
 
 /// Waits until all MDTs take clients and have agreed with each other: before, a change of two of them is refused. Servers
-/// that `up` starts are not ready without; others serve what they can, and the log says what does not go on.
+/// that `up` starts are not ready without; a server that `up` has not started serves what it can, and the log says what does not go on.
 ///
 /// # Errors
 /// `EXDEV` or `ETIMEDOUT`, under `up`, if an MDT was refused by another one, or for no reason that is known.

@@ -145,6 +145,7 @@ mod tests {
     use sheen_tools::output::shown_path;
     use sheen_types::Errno;
 
+    use super::super::folders::of_folder;
     use super::super::target::REGISTERED;
     use super::*;
 
@@ -185,7 +186,11 @@ mod tests {
         undo.will_format(&folders[3], false);
         undo.will_start();
         for folder in &folders {
-            StoreDisk::format(folder, &FormatOptions::default()).unwrap();
+            let name = folder.file_name().unwrap().to_string_lossy();
+            let config = of_folder(&name, "sheen").unwrap();
+            let (label, config) = (config.name(), config.to_values());
+            let options = FormatOptions { label, config, ..FormatOptions::default() };
+            StoreDisk::format(folder, &options).unwrap();
         }
         let mut config = Config::load(&folders[3]).unwrap();
         config.values.insert(REGISTERED.to_owned(), "1".to_owned());
