@@ -131,7 +131,7 @@ impl Meta {
 fn is_learnt_from_answer(inode: &Inode, changes: &SetAttributes) -> bool {
     let says_more = changes.size.is_some() || changes.flags.is_some();
     let is_directory = inode.file_type().is_none_or(|kind| kind == FileType::Directory);
-    !says_more && !(is_directory && changes_rights(changes))
+    !(says_more || is_directory && changes_rights(changes))
 }
 
 fn changes_rights(changes: &SetAttributes) -> bool {
