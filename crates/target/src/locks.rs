@@ -31,7 +31,7 @@ pub struct EnqueueRequest {
 
 impl EnqueueRequest {
     /// What an enqueue of any kind asks for, from a client with which these inode bits were agreed on
-    /// ([`Export::known_bits`]).
+    /// ([`known_bits`](crate::Export::known_bits)).
     ///
     /// # Errors
     /// [`Errno::EFAULT`] for a kind or mode that is none, [`Errno::EPROTO`] for bits of which none is known.
