@@ -321,6 +321,10 @@ impl Mounted {
         if let Some(size) = changes.size.filter(|size| is_regular && *size > 0) {
             self.prepare_truncate(who, inode, size).await?;
         }
+        // Before anything is cut, as the kernel does: where the MDT refuses that, the file stays as it is.
+        if is_regular && changes.size.is_some() {
+            self.take_capabilities(who, inode).await?;
+        }
         let now = self.meta.world.clock.wall();
         let change = || self.meta.setattr(who, inode, changes, now, right);
         self.retry_with_rights(who, &[inode], change).await?;
@@ -332,7 +336,6 @@ impl Mounted {
             return Ok(());
         }
         if let Some(size) = changes.size {
-            self.take_capabilities(who, inode).await?;
             inode.state().ask_osts_for_size();
             self.kernel_cache.truncate_pages(inode.node, size);
             let truncating = inode.begin_truncate(size);
