@@ -12,7 +12,7 @@ use crate::shell::{self, Outcome};
 /// Seeds that the tests run, and with `--long`, and how many virtual minutes each has: more file systems show more than
 /// longer lives of fewer.
 const SEEDS: [u64; 2] = [1000, 4000];
-const MINUTES: [u64; 2] = [6, 10];
+const MINUTES: [u64; 2] = [4, 10];
 /// Seeds that are run twice, to see that they go the same way.
 const TWICE: u64 = 12;
 /// Seeds with several MDTs: how many MDTs, how many seeds.
