@@ -21,6 +21,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use fjall::config::{PartitioningPolicy, PinningPolicy};
 use fjall::{CompressionType, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode};
 use lsm_tree::AbstractTree;
 use parking_lot::Mutex;
@@ -34,6 +35,7 @@ use crate::{
     inspect::{self, Inspection, KEYSPACES},
     journal::{self, COMMIT, Checksum, Commit, JournalTail, SEQUENCE, TOMBSTONE, VALUE},
     limits,
+    memory::Memory,
     overlay::GroupPart,
     record::{FID_BYTES, Record, SUMS, index_key, object_key, parse_object_key},
 };
@@ -97,18 +99,22 @@ pub(crate) struct Opened {
 }
 
 impl Database {
-    /// Makes the database of the new store in `dir`.
-    pub(crate) fn make(dir: &Path, target: &str) -> Result<(Self, Opened), DiskError> {
+    /// Makes the database of the new store in `dir`. Its memtables go to tables at `memtable_bytes`.
+    pub(crate) fn make(
+        dir: &Path,
+        target: &str,
+        memtable_bytes: u64,
+    ) -> Result<(Self, Opened), DiskError> {
         let new = Inspection { durable: Durable::default(), torn: None, lacks_mark: false };
-        Self::open_found(dir, target, limits::CACHE_BYTES_MIN, &new)
+        Self::open_found(dir, target, (&Memory::of(0), memtable_bytes), &new)
     }
 
-    /// Opens the database of the store in `dir` with about `cache_bytes` of memory, if it holds all
+    /// Opens the database of the store in `dir` with about so much `memory`, if it holds all
     /// that was acknowledged, and counts the opening durably. `target` is the store's label.
     pub(crate) fn open(
         dir: &Path,
         target: &str,
-        cache_bytes: usize,
+        memory: &Memory,
     ) -> Result<(Self, Opened), DiskError> {
         let looked = catch_unwind(|| inspect::inspect(dir));
         let found = looked.unwrap_or_else(|_| {
@@ -126,13 +132,15 @@ impl Database {
         if let Some((journal, rest)) = &found.torn {
             cut(target, dir, journal, *rest, found.durable)?;
         }
-        Self::open_found(dir, target, cache_bytes, &found).map_err(inspect::with_way_out)
+        Self::open_found(dir, target, (memory, limits::MEMTABLE_BYTES), &found)
+            .map_err(inspect::with_way_out)
     }
 
+    /// `memtable_bytes` are for keyspaces that are made.
     fn open_found(
         dir: &Path,
         target: &str,
-        cache_bytes: usize,
+        (memory, memtable_bytes): (&Memory, u64),
         found: &Inspection,
     ) -> Result<(Self, Opened), DiskError> {
         let mark = CommitMark::open(dir)?;
@@ -141,7 +149,7 @@ impl Database {
             fjall::Error::Io(error) => DiskError::io("open", &path)(error),
             error => DiskError::Damaged { path: path.clone(), why: error.to_string() },
         };
-        let open = AssertUnwindSafe(|| open_fjall(&path, cache_bytes).map_err(broken));
+        let open = AssertUnwindSafe(|| open_fjall(&path, memory, memtable_bytes).map_err(broken));
         let panicked = |_| {
             let why = "the metadata database panicked: its files went bad".to_owned();
             Err(DiskError::Damaged { path: path.clone(), why })
@@ -444,22 +452,35 @@ impl Faults {
 /// Opens or makes fjall's database in `path`.
 fn open_fjall(
     path: &Path,
-    cache_bytes: usize,
+    memory: &Memory,
+    memtable_bytes: u64,
 ) -> Result<(fjall::Database, [Keyspace; 3]), fjall::Error> {
     let database = fjall::Database::builder(path)
-        .cache_size(cache_bytes as u64 / 2)
+        .cache_size(memory.blocks as u64)
         .max_cached_files(Some(limits::DATABASE_FILES_MAX))
         .worker_threads(1)
         .max_journaling_size(limits::JOURNAL_BYTES_MAX)
         .manual_journal_persist(true)
         .journal_compression(CompressionType::None)
         .open()?;
-    let keyspace = |name, share: usize| {
-        let bytes = (cache_bytes / share) as u64;
-        database.keyspace(name, || KeyspaceCreateOptions::default().max_memtable_size(bytes))
+    // Filters and indexes of tables stay in memory, at all levels: a lookup of a name that is absent reads no file, one of
+    // a name that is there a block. About 7 MB for each million of files.
+    let keyspace = |name, memtable_bytes| {
+        database.keyspace(name, || {
+            KeyspaceCreateOptions::default()
+                .max_memtable_size(memtable_bytes)
+                .filter_block_pinning_policy(PinningPolicy::all(true))
+                .index_block_pinning_policy(PinningPolicy::all(true))
+                .filter_block_partitioning_policy(PartitioningPolicy::all(false))
+                .index_block_partitioning_policy(PartitioningPolicy::all(false))
+        })
     };
     let [objects, keys, meta] = KEYSPACES;
-    let keyspaces = [keyspace(objects, 4)?, keyspace(keys, 4)?, keyspace(meta, 64)?];
+    let keyspaces = [
+        keyspace(objects, memtable_bytes)?,
+        keyspace(keys, memtable_bytes)?,
+        keyspace(meta, limits::META_MEMTABLE_BYTES)?,
+    ];
     Ok((database, keyspaces))
 }
 

@@ -55,6 +55,9 @@ pub struct FormatOptions {
     pub config: BTreeMap<String, String>,
     /// Destroys a store that is there.
     pub reformat: bool,
+    /// Bytes of changes that the database gathers before it writes a table (default 16 MiB), for as long as the store
+    /// lives. With fewer it has tables sooner, and merges more.
+    pub memtable_bytes: u64,
 }
 
 /// The `key=value` lines of a store's `CONFIG`, readable and writable without opening the store.
@@ -223,7 +226,7 @@ pub(crate) fn format(dir: &Path, options: &FormatOptions) -> Result<(), DiskErro
     if marks.exists() {
         fs::remove_file(&marks).map_err(DiskError::io("remove", &marks))?;
     }
-    make_engine(dir, &options.label)?;
+    make_engine(dir, options)?;
     let mut config = Config { values: options.config.clone() };
     config.values.insert(LABEL_KEY.to_owned(), options.label.clone());
     if let Some(capacity) = options.capacity_bytes {
@@ -235,8 +238,12 @@ pub(crate) fn format(dir: &Path, options: &FormatOptions) -> Result<(), DiskErro
 
 /// Makes the empty database, durably: it cannot be opened again if it dies while it is first made, so
 /// that happens before the store counts as formatted.
-fn make_engine(dir: &Path, target: &str) -> Result<(), DiskError> {
-    let (database, opened) = Database::make(dir, target)?;
+fn make_engine(dir: &Path, options: &FormatOptions) -> Result<(), DiskError> {
+    let memtable_bytes = match options.memtable_bytes {
+        0 => limits::MEMTABLE_BYTES,
+        bytes => bytes,
+    };
+    let (database, opened) = Database::make(dir, &options.label, memtable_bytes)?;
     database
         .close(0, &SumsGroup::default(), opened.sequence)
         .map_err(|error| DiskError::Database(error.to_string()))?;

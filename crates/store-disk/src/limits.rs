@@ -17,8 +17,14 @@ pub(crate) const CHANGE_OVERHEAD_BYTES: usize = 128;
 pub(crate) const OVERLAY_SHARDS: usize = 64;
 /// Memory of one store by default: six of them in one process stay under 250 MiB.
 pub(crate) const CACHE_BYTES_DEFAULT: usize = 32 << 20;
-/// Less makes fjall's memtables too small to be worth a file.
+/// With less, nothing is found in the caches.
 pub(crate) const CACHE_BYTES_MIN: usize = 4 << 20;
+/// Each of fjall's two large memtables goes to a table at this size: four of them are merged with all tables of the next
+/// level, whose keys are all over, so smaller ones are merged with more for each byte of theirs. fjall keeps it with
+/// the keyspace when that is made. What is in memtables is read back from the journal at a start after a crash.
+pub(crate) const MEMTABLE_BYTES: u64 = 16 << 20;
+/// That of the counters: a handful of keys.
+pub(crate) const META_MEMTABLE_BYTES: u64 = 1 << 20;
 /// Open files of objects by default; six stores stay under the usual limit of 1,024 for a process
 /// together with fjall's.
 pub(crate) const OPEN_FILES_DEFAULT: usize = 64;

@@ -31,6 +31,7 @@ use crate::{
     inspect::KEYSPACES,
     journal::{self, COMMIT, SEQUENCE, VALUE},
     limits,
+    memory::Memory,
     record::{LENT, Record, index_key, name_key, object_key, parse_object_key},
     tables,
 };
@@ -131,7 +132,8 @@ impl<'a> Salvage<'a> {
             self.damaged(&database, &"it is gone");
         }
         copy_directories(self.from, self.to)?;
-        let (database, _) = Database::open(self.to, target, limits::CACHE_BYTES_DEFAULT)?;
+        let memory = Memory::of(limits::CACHE_BYTES_DEFAULT);
+        let (database, _) = Database::open(self.to, target, &memory)?;
         let mut openings = self.number(OPENINGS)?;
         openings = openings.max(self.put_objects(&database)?);
         self.put_keys(&database)?;

@@ -33,7 +33,11 @@ mod tight {
     use super::*;
     sheen_store::contract!(|| {
         let options = OpenOptions { cache_bytes: 1, open_files: 1, ..Default::default() };
-        let format = FormatOptions { capacity_bytes: Some(4 << 30), ..Default::default() };
+        let format = FormatOptions {
+            capacity_bytes: Some(4 << 30),
+            memtable_bytes: 1 << 20,
+            ..Default::default()
+        };
         make(&options, &format) as Arc<dyn Store>
     });
 }

@@ -45,7 +45,8 @@ fn options() -> OpenOptions {
 }
 
 fn format(dir: &Path) {
-    let options = FormatOptions { label: LABEL.to_owned(), ..Default::default() };
+    let options =
+        FormatOptions { label: LABEL.to_owned(), memtable_bytes: 1 << 20, ..Default::default() };
     StoreDisk::format(dir, &options).expect("format works");
 }
 

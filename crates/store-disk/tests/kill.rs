@@ -40,6 +40,11 @@ fn report(line: &str) {
 }
 
 /// Lives until it is killed. Does nothing unless started by the test below.
+/// A store that writes tables, and merges them, soon.
+fn small_tables() -> FormatOptions {
+    FormatOptions { memtable_bytes: 1 << 20, ..FormatOptions::default() }
+}
+
 #[test]
 fn child() {
     let Ok(arguments) = std::env::var(CHILD) else { return };
@@ -150,7 +155,7 @@ fn killed_at_any_moment() {
     let rounds = if std::env::var_os("SHEEN_LONG").is_some() { 1000 } else { 40 };
     let seed_base = std::env::var("SHEEN_SEED").map_or(1, |text| text.parse().expect("a number"));
     let dir = common::kept();
-    StoreDisk::format(&dir, &FormatOptions::default()).expect("format works");
+    StoreDisk::format(&dir, &small_tables()).expect("format works");
     let (mut base, mut model) = (Sequence(0), Model::default());
     let mut numbers = Numbers(seed_base);
     for round in 0..rounds {
@@ -211,7 +216,7 @@ fn crowd_child() {
 fn killed_in_a_crowd() {
     let rounds = if std::env::var_os("SHEEN_LONG").is_some() { 300 } else { 15 };
     let dir = common::kept();
-    StoreDisk::format(&dir, &FormatOptions::default()).expect("format works");
+    StoreDisk::format(&dir, &small_tables()).expect("format works");
     let mut numbers = Numbers(5);
     for _ in 0..rounds {
         let mut child = start("crowd_child", CROWD, dir.display().to_string());

@@ -96,7 +96,7 @@ fn scratch() -> PathBuf {
 
 /// Lives the story on `dir`, reopening now and then.
 fn live(dir: &Path, recorder: &Recorder<Mark>, seed: u64, deeds: usize) -> History {
-    StoreDisk::format(dir, &FormatOptions::default()).expect("format works");
+    StoreDisk::format(dir, &small_tables()).expect("format works");
     recorder.mark(Mark::Formatted);
     let mut numbers = Numbers(seed);
     let mut history = History::begin(Sequence(0), Model::default());
@@ -178,6 +178,11 @@ fn boot(number: u32) -> Option<String> {
     Some(format!("boot {number}"))
 }
 
+/// A store that writes tables, and merges them, soon.
+fn small_tables() -> FormatOptions {
+    FormatOptions { memtable_bytes: 1 << 20, ..FormatOptions::default() }
+}
+
 #[test]
 fn power_is_lost_at_any_write() {
     let long = std::env::var_os("SHEEN_LONG").is_some();
@@ -224,7 +229,7 @@ fn power_is_lost_at_any_write() {
 fn failed_sync_makes_the_store_read_only() {
     let disk = RecordedDisk::mount();
     let (recorder, dir) = (&disk.recorder, disk.dir());
-    StoreDisk::format(&dir, &FormatOptions::default()).expect("format works");
+    StoreDisk::format(&dir, &small_tables()).expect("format works");
     let put = |store: &StoreDisk, key: &'static str| {
         let mut transaction = Transaction::new();
         transaction.put(Fid::new(1, 1), key.into(), "v".into());
@@ -260,7 +265,7 @@ fn failed_sync_makes_the_store_read_only() {
 fn failed_sync_of_data_makes_the_store_read_only() {
     let disk = RecordedDisk::mount();
     let (recorder, dir) = (&disk.recorder, disk.dir());
-    StoreDisk::format(&dir, &FormatOptions::default()).expect("format works");
+    StoreDisk::format(&dir, &small_tables()).expect("format works");
     let store = StoreDisk::open(&dir, &OpenOptions::default()).expect("open works");
     let object = Fid::new(1, 1);
     let attributes = Attributes { kind: FileKind::Regular, ..Attributes::default() };

@@ -45,7 +45,11 @@ fn open(dir: &Path) -> Result<StoreDisk, DiskError> {
 
 /// Tables and a journal, with values over older ones, a removed object and an object with data.
 fn story(dir: &Path) {
-    let options = FormatOptions { label: "lustre-MDT0007".to_owned(), ..Default::default() };
+    let options = FormatOptions {
+        label: "lustre-MDT0007".to_owned(),
+        memtable_bytes: 1 << 20,
+        ..Default::default()
+    };
     StoreDisk::format(dir, &options).expect("format works");
     let store = open(dir).expect("open works");
     for number in 0..OBJECTS {

@@ -77,8 +77,8 @@ impl Cluster {
     pub(super) fn say_traced(&self) {
         if let Some(fsname) = self.fsname().filter(|_| self.is_traced) {
             eprintln!(
-                "{}/cluster is gone: file system {fsname}, as its targets say; the options --listen, --accept \
-                 and --metrics of earlier starts are lost",
+                "{}/cluster is gone: file system {fsname}, as its targets say; the options --listen, --accept, \
+                 --metrics and --store-memory of earlier starts are lost",
                 shown_path(self.run())
             );
         }

@@ -39,6 +39,7 @@ mod server;
 mod server_control;
 mod server_state;
 mod status;
+mod store_memory;
 mod target;
 mod undo;
 mod unmount_helper;

@@ -21,7 +21,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::folders::refuse_doubles;
 use super::server_control::ServerControl;
 use super::target::{Plan, Running, plans, shared_by};
-use super::{PORT, addresses, daemon, folder_fault, mount_source, notify};
+use super::{PORT, addresses, daemon, folder_fault, mount_source, notify, store_memory};
 use sheen_tools::output::{Fault, shown_path};
 
 /// Lustre's `obd_timeout`, in seconds.
@@ -94,6 +94,10 @@ pub(crate) struct Server {
     /// Do not register new targets of other nodes (`lctl set_param allow_register=0`)
     #[arg(long)]
     no_new_targets: bool,
+    /// Memory for the caches of all its stores together, in MiB [default: a sixteenth of the machine's, or of what its
+    /// control group allows; 128 at least, 8192 at most]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    store_memory: Option<u64>,
     /// Serve metrics over HTTP, in the OpenMetrics format, at this address, or at this port of the loopback address
     #[arg(long, value_name = "ADDR", value_parser = sheen_control::page_address)]
     pub(super) metrics: Option<SocketAddr>,
@@ -200,12 +204,12 @@ async fn open_targets(
     for plan in &plans {
         node.answer_at(plan.kind.portals());
     }
-    let (count, shares) = (plans.len(), shared_by(&plans));
+    let shares = shared_by(&plans);
+    let memory = store_memory::of_each(plans.iter().map(|plan| &plan.kind), options.store_memory);
     let mut running = Vec::new();
-    for (plan, share) in plans.into_iter().zip(shares) {
+    for (plan, share) in plans.into_iter().zip(memory.into_iter().zip(shares)) {
         daemon::say_doing(&format!("opening {}", plan.kind));
-        let started =
-            Running::start(plan, node, world.clone(), (count, share), options.timeouts()).await?;
+        let started = Running::start(plan, node, world.clone(), share, options.timeouts()).await?;
         if let Role::Mgs(mgs) = &started.served().role {
             mgs.allow_register(!options.no_new_targets);
         }

@@ -17,9 +17,6 @@ use super::salvage::now;
 use sheen_tools::mkfs;
 use sheen_tools::output::{Fault, shown_path};
 
-/// Memory that the stores of one process may use for caches together.
-const CACHE_BYTES: usize = 128 << 20;
-
 /// What a target's directory says it is.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
@@ -100,16 +97,14 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Opens and starts what `plan` says. `count` targets share the process's memory, `shared_by` the
-    /// disk.
+    /// Opens and starts what `plan` says, with `cache_bytes` of memory. `shared_by` targets share its disk.
     pub(super) async fn start(
         plan: Plan,
         node: &Arc<RpcNode>,
         world: sheen_io::World,
-        (count, shared_by): (usize, u32),
+        (cache_bytes, shared_by): (usize, u32),
         timeouts: Timeouts,
     ) -> Result<Self, Fault> {
-        let cache_bytes = CACHE_BYTES / count.max(1);
         let options = OpenOptions { cache_bytes, shared_by, ..Default::default() };
         let store =
             StoreDisk::open(&plan.directory, &options).map_err(|error| mkfs::disk_fault(&error))?;

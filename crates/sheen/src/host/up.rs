@@ -104,6 +104,10 @@ pub(crate) struct Up {
     /// [default: as before]
     #[arg(long, value_name = "ADDR", value_parser = Metrics::parse)]
     metrics: Option<Metrics>,
+    /// Memory for the servers' caches, as `sheen server --store-memory` has it. Kept for later starts [default: as before;
+    /// initially by the machine's]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    store_memory: Option<u64>,
     /// Mount options, as for `sheen mount`
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Option<String>,
@@ -372,6 +376,9 @@ fn remember(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     if let Some(Metrics(address)) = options.metrics {
         set("metrics", address.map(|address| address.to_string()));
     }
+    if let Some(mib) = options.store_memory {
+        set("store_memory", Some(mib.to_string()));
+    }
     match options.listen {
         Some(Listen::None) => set("listen", None),
         Some(Listen::Own | Listen::At(_)) => set("listen", Some("tcp".to_owned())),
@@ -433,6 +440,9 @@ fn server_arguments(cluster: &Cluster, nid: Nid, port: u16) -> Vec<OsString> {
     }
     if let Some(address) = cluster.get("metrics") {
         add("--metrics", address);
+    }
+    if let Some(mib) = cluster.get("store_memory") {
+        add("--store-memory", mib);
     }
     arguments.extend(["--sockets".into(), cluster.sockets().into()]);
     // All its targets are in this one process.
