@@ -206,6 +206,8 @@ async fn open_targets(
     }
     let shares = shared_by(&plans);
     let memory = store_memory::of_each(plans.iter().map(|plan| &plan.kind), options.store_memory);
+    let mib = memory.iter().fold(0, |all: usize, one| all.saturating_add(*one)) >> 20;
+    tracing::info!(mib, "memory for the caches of its stores");
     let mut running = Vec::new();
     for (plan, share) in plans.into_iter().zip(memory.into_iter().zip(shares)) {
         daemon::say_doing(&format!("opening {}", plan.kind));

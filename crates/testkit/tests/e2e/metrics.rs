@@ -160,7 +160,15 @@ fn scraped(cluster: &Cluster, address: &str) -> Outcome {
     ensure(!stats.contains("my\\x22"), || stats.clone())
 }
 
-/// The address is remembered until another is given, or none.
+/// What its stores have for caches, as the server was started.
+fn has_memory(cluster: &Cluster, mib: &str) -> Outcome {
+    let line = fs::read(format!("/proc/{}/cmdline", cluster.server_pid()?)).context("cmdline")?;
+    let mut words = line.split(|byte| *byte == 0).skip_while(|word| **word != *b"--store-memory");
+    let given = words.nth(1).map(String::from_utf8_lossy);
+    ensure(given.as_deref() == Some(mib), || format!("{given:?} instead of {mib}"))
+}
+
+/// The address is remembered until another is given, or none; so is the memory of the servers.
 fn remembered(cluster: &Cluster, address: &str) -> Outcome {
     let (dir, mnt) = (cluster.dir(), cluster.mnt());
     let (dir, mnt) = (dir.to_string_lossy(), mnt.to_string_lossy());
@@ -168,10 +176,12 @@ fn remembered(cluster: &Cluster, address: &str) -> Outcome {
     cluster.down()?;
     cluster.must(&up)?;
     scrape(address)?;
+    has_memory(cluster, "200")?;
     cluster.down()?;
-    cluster.must(&[&up[..], &["--metrics", "none"]].concat())?;
+    cluster.must(&[&up[..], &["--metrics", "none", "--store-memory", "300"]].concat())?;
     cluster.down()?;
     cluster.must(&up)?;
+    has_memory(cluster, "300")?;
     ensure(TcpStream::connect(address).is_err(), || "there still".to_owned())
 }
 
@@ -180,7 +190,7 @@ fn a_scrape_reports_what_was_done() {
     // A port that is free now: the server takes it a moment later.
     let port = TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).unwrap().port();
     let port = port.to_string();
-    let cluster = Cluster::start_with("metrics", 2, &["--metrics", &port]);
+    let cluster = Cluster::start_with("metrics", 2, &["--metrics", &port, "--store-memory", "200"]);
     let cluster = Arc::new(cluster.unwrap_or_else(|fault| panic!("{fault}")));
     play(&cluster, LIMIT, move |cluster| {
         let address = format!("127.0.0.1:{port}");
