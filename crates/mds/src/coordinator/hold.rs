@@ -18,7 +18,7 @@ use crate::Mdt;
 use crate::directory::Child;
 use crate::inode::Inode;
 use crate::participant::attributes_of;
-use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, LOV, XattrsOf};
+use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, DEFAULT_LMV, LINK, LMV, LOV, XattrsOf};
 
 /// The MDT that has the rename lock.
 const RENAMES_ON: MdtIndex = MdtIndex(0);
@@ -97,7 +97,7 @@ impl Mdt {
     ///
     /// # Errors
     /// [`Errno::ENOENT`] if none has, and those of MDT0000, which may have to be asked.
-    pub(super) async fn mdt_of(&self, context: &Context, inode: Fid) -> Result<MdtIndex, Errno> {
+    pub(crate) async fn mdt_of(&self, context: &Context, inode: Fid) -> Result<MdtIndex, Errno> {
         if inode.seq == Fid::ROOT.seq || inode.seq == sheen_types::fid_seq::DOT_LUSTRE {
             return Ok(MdtIndex(0));
         }
@@ -185,7 +185,7 @@ impl Mdt {
 /// # Errors
 /// [`Errno::EAGAIN`] while this MDT recovers: what it coordinates has a number of its own, and those are replays' then.
 /// [`Errno::ESTALE`] for a replay: a client is answered when its change is durable, so one that is not there was never made.
-fn may_coordinate(context: &Context) -> Result<(), Errno> {
+pub(super) fn may_coordinate(context: &Context) -> Result<(), Errno> {
     match context.replay() {
         Some(transno) => {
             tracing::warn!(client = %context.export.uuid(), %transno,
@@ -251,13 +251,13 @@ impl DistributedHold {
         mdt: MdtIndex,
         inode: &mut ExcludedInode,
     ) -> Result<(), Errno> {
-        for name in [ACL_ACCESS, ACL_DEFAULT, LOV] {
+        for name in [ACL_ACCESS, ACL_DEFAULT, LOV, LINK, LMV, DEFAULT_LMV] {
             if inode.xattr(name).is_some() {
                 continue;
             }
             let value = match mdt.0 == self.mdt.index {
                 true => self.mdt.store.xattr_of(inode.fid, name)?,
-                false => self.mdt.remote_xattr(mdt, inode.fid, name).await?,
+                false => self.mdt.remote_xattr(mdt, inode.fid, name, Order::Awaited).await?,
             };
             inode.xattrs.extend(value.map(|value| (name.into(), value)));
         }

@@ -92,6 +92,7 @@ impl Mdt {
         let remote = &self.exclusion.remote;
         remote.until_visible(KeyRef::Name(directory, name.as_bytes())).await;
         self.directory(directory)?;
+        self.check_place(directory, name.as_bytes())?;
         let child = self.find(directory, name)?.ok_or(Errno::ENOENT)?;
         Ok(named_inode(Some(child)))
     }
