@@ -30,7 +30,8 @@ pub(super) const LINKS: InodeBits =
 #[derive(Default)]
 pub(super) struct ExclusionRequest {
     pub(super) names: Vec<ExcludeName>,
-    pub(super) inodes: Vec<Fid>,
+    /// Each with what is revoked of it from clients.
+    pub(super) inodes: Vec<(Fid, InodeBits)>,
     /// A directory moves to another one.
     pub(super) renames: bool,
 }
@@ -54,10 +55,16 @@ impl ExclusionRequest {
         self
     }
 
-    /// An inode that changes.
-    pub(super) fn inode(mut self, inode: Fid) -> Self {
-        if !self.inodes.contains(&inode) {
-            self.inodes.push(inode);
+    /// An inode that gains or loses a name, or goes.
+    pub(super) fn inode(self, inode: Fid) -> Self {
+        self.changed(inode, LINKS)
+    }
+
+    /// An inode of which this changes.
+    pub(super) fn changed(mut self, inode: Fid, bits: InodeBits) -> Self {
+        match self.inodes.iter_mut().find(|(fid, _)| *fid == inode) {
+            Some((_, all)) => *all = *all | bits,
+            None => self.inodes.push((inode, bits)),
         }
         self
     }
@@ -142,9 +149,9 @@ impl Mdt {
         for name in wanted.names {
             by_mdt.entry(self.mdt_of(context, name.directory).await?).or_default().0.push(name);
         }
-        for fid in wanted.inodes {
+        for (fid, revoked) in wanted.inodes {
             let inodes = &mut by_mdt.entry(self.mdt_of(context, fid).await?).or_default().1;
-            inodes.push(ExcludeInode { fid, revoked: LINKS });
+            inodes.push(ExcludeInode { fid, revoked });
         }
         for (mdt, (names, inodes)) in by_mdt {
             let exclude = Exclude { names, inodes, ..self.new_exclusion(context) };

@@ -40,6 +40,7 @@ use self::hold::MdtExclusion;
 pub(crate) use self::ask::Order;
 #[cfg(test)]
 pub(crate) use self::recover::RecordsBeingRead;
+pub(crate) use self::striped::StripedChange;
 
 /// What the coordinator keeps.
 #[derive(Default)]

@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 use sheen_layout::directory::DirectoryLayout;
-use sheen_store::FileKind;
+use sheen_store::{AttributePatch, FileKind};
 use sheen_target::{Context, ReplyRecording};
-use sheen_types::{Errno, Fid, MdtIndex, Name};
+use sheen_types::{Errno, Fid, InodeBits, MdtIndex, Name};
+use sheen_wire::out::ObjectUpdate;
 
 use super::execute::Executed;
 use super::hold::{DistributedHold, ExclusionRequest};
@@ -13,6 +14,7 @@ use super::parts::Parts;
 use crate::Mdt;
 use crate::directory::Child;
 use crate::inode::Inode;
+use crate::participant::obdo_of;
 use crate::reint::{CreateSpec, NewInode};
 use crate::striped::{self, StripePlan, stripe_like, stripe_name};
 use crate::xattrs::LMV;
@@ -46,6 +48,57 @@ impl Mdt {
             let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
             if let Executed::Done = self.execute_distributed(context, held, parts, done).await? {
                 return Ok(new.inode);
+            }
+        }
+    }
+}
+
+/// What changes of a directory with stripes, and of each stripe.
+pub(crate) struct StripedChange {
+    pub(crate) patch: AttributePatch,
+    /// Extended attributes that are set, or removed.
+    pub(crate) xattrs: Vec<(&'static str, Option<Bytes>)>,
+    /// What is revoked of them from clients.
+    pub(crate) bits: InodeBits,
+}
+
+impl Mdt {
+    /// Changes a directory here and its stripes. To each other MDT that has some two requests. `change` is asked before anything is
+    /// excluded, so that what is refused revokes nothing, and once more when all of them are: it says what changes, or that
+    /// nothing does.
+    ///
+    /// # Errors
+    /// Those of `change`, and of the MDTs.
+    pub(crate) async fn change_striped(
+        &self,
+        context: &Context,
+        (master, stripes): (Fid, &[Fid]),
+        change: impl Fn(&Inode) -> Result<Option<StripedChange>, Errno>,
+    ) -> Result<(), Errno> {
+        loop {
+            let Some(wanted) = change(&self.inode(master)?)? else {
+                return self.record_answer(context, ReplyRecording::Done).map(drop);
+            };
+            let all = std::iter::once(master).chain(stripes.iter().copied());
+            let request = all.clone().fold(ExclusionRequest::default(), |request, fid| {
+                request.changed(fid, wanted.bits)
+            });
+            let held = self.hold_distributed(context, request).await?;
+            // It may have changed before it was excluded.
+            let change = match change(&held.directory(master)?)? {
+                Some(change) if wanted.bits.contains(change.bits) => change,
+                _ => continue,
+            };
+            for stripe in stripes {
+                held.directory(*stripe)?;
+            }
+            let mut parts = Parts::new(self, context);
+            for fid in all {
+                parts.change(fid, &change).await?;
+            }
+            let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
+            if let Executed::Done = self.execute_distributed(context, held, parts, done).await? {
+                return Ok(());
             }
         }
     }
@@ -98,6 +151,20 @@ impl Parts<'_> {
         }
         self.insert_name(parent, name, child(master.fid)).await?;
         self.touch(parent, master.attributes.changed, 1).await
+    }
+
+    async fn change(&mut self, inode: Fid, change: &StripedChange) -> Result<(), Errno> {
+        if change.patch != AttributePatch::default() {
+            self.add(inode, ObjectUpdate::attr_set(inode, &obdo_of(&change.patch))).await?;
+        }
+        for (name, value) in &change.xattrs {
+            let update = match value {
+                Some(value) => ObjectUpdate::xattr_set(inode, name, value),
+                None => ObjectUpdate::xattr_del(inode, name),
+            };
+            self.add(inode, update).await?;
+        }
+        Ok(())
     }
 
     /// Removes the stripes of a directory that goes.

@@ -1,14 +1,13 @@
 //! Making inodes: mkdir, mknod, symlink; open|create uses the same steps.
 
 use bytes::Bytes;
-use sheen_layout::directory::DirectoryWish;
 use sheen_store::{Attributes, FileKind};
 use sheen_target::{Context, Outcome, ReplyRecording};
 use sheen_types::limits::{
     LINK_COUNT_MAX, PATH_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
 use sheen_types::{Errno, Fid, Name, Timestamp};
-use sheen_wire::lmv::{self, LmvEa, LmvMagic};
+use sheen_wire::lmv::{self, LmvMagic};
 use sheen_wire::md::{MdsOpenFlags, PosixAcl, RecCreate};
 use sheen_wire::messages::{
     MdsReintCreate, MdsReintCreateReply, MdsReintCreateSym, MdsReintCreateSymReply,
@@ -21,8 +20,10 @@ use crate::directory::{Child, parse_name};
 use crate::hold::{Wanted, WantedName};
 use crate::inode::{DIRECTORY_BYTES, Inode};
 use crate::placement::ReservedObjects;
-use crate::striped::StripePlan;
-use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, CAPABILITY, LINK, LMV, LOV, SYMLINK, XattrsOf};
+use crate::striped::{StripePlan, parse_wish};
+use crate::xattrs::{
+    ACL_ACCESS, ACL_DEFAULT, CAPABILITY, DEFAULT_LMV, LINK, LMV, LOV, SYMLINK, XattrsOf,
+};
 use crate::{Mdt, dot_lustre, links, locks, striped};
 
 const SET_GID: u32 = 0o2000;
@@ -44,6 +45,8 @@ pub(crate) struct CreateSpec<'a> {
     pub(crate) security: Option<(&'a Text, &'a Bytes)>,
     /// Where a regular file's data lies.
     pub(crate) objects: Option<ReservedObjects>,
+    /// A directory whose creator has said where it lies: it inherits no default of that kind.
+    pub(crate) has_wish: bool,
 }
 
 /// A new inode before it is in the store.
@@ -65,6 +68,7 @@ impl<'a> CreateSpec<'a> {
             target: None,
             security: None,
             objects: None,
+            has_wish: false,
         }
     }
 
@@ -116,6 +120,8 @@ impl Mdt {
         let record = &request.rec_reint;
         let mut spec = CreateSpec::of(record);
         spec.security = request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx));
+        let is_default = record.flags().contains(MdsOpenFlags::DEFAULT_LMV);
+        spec.has_wish = !request.eadata.is_empty() && !is_default;
         let plan = match context.is_applied_already() {
             true => None,
             false => self.plan_stripes(&spec.caller, request)?,
@@ -138,7 +144,7 @@ impl Mdt {
         MdsReintCreateReply { mdt_body: Some(body), mdt_md, ..Default::default() }
     }
 
-    /// The stripes that a new directory gets, if its creator wishes some.
+    /// The stripes that a new directory gets, if its creator wishes some, or its parent has a default.
     ///
     /// # Errors
     /// [`Errno::EINVAL`] for what is no wish, [`Errno::EPERM`] for a caller that may not choose MDTs and where directories of
@@ -150,11 +156,14 @@ impl Mdt {
     ) -> Result<Option<StripePlan>, Errno> {
         let record = &request.rec_reint;
         let is_directory = FileKind::from_mode(record.mode) == Some(FileKind::Directory);
-        if !is_directory || request.eadata.is_empty() {
+        if !is_directory {
             return Ok(None);
         }
-        let ea = LmvEa::decode(&request.eadata).map_err(|_| Errno::EINVAL)?;
-        let wish = DirectoryWish::from_ea(&ea).map_err(|_| Errno::EINVAL)?;
+        if request.eadata.is_empty() {
+            let default = self.default_wish(record.fid1)?;
+            return default.map_or(Ok(None), |wish| self.choose_stripes(&wish));
+        }
+        let wish = parse_wish(&request.eadata)?;
         let plan = self.choose_stripes(&wish)?;
         // Its parent's default, which a client has inherited, is no wish of its caller's.
         if record.flags().contains(MdsOpenFlags::DEFAULT_LMV) {
@@ -317,6 +326,10 @@ impl Mdt {
         if is_directory && parent.fid != Fid::ROOT {
             let layout = of_parent.xattr_of(parent.fid, LOV)?;
             xattrs.extend(layout.map(|layout| (LOV.to_owned(), layout)));
+        }
+        if is_directory && !spec.has_wish {
+            let default = self.inherited_default(parent.fid, of_parent)?;
+            xattrs.extend(default.map(|default| (DEFAULT_LMV.to_owned(), default)));
         }
         if let Some((name, value)) = spec.security.filter(|(_, value)| !value.is_empty()) {
             xattrs.push(security_context(&spec.caller, name, value)?);

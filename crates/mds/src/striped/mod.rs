@@ -11,11 +11,13 @@
 //!   layout again.
 //!
 //! What changes a master changes its stripes, in one change over all of their MDTs (`coordinator::striped`). What changes a name in a
-//! stripe is a change of that MDT alone. Which MDTs a new directory gets is in [`choice`], their FIDs in [`fids`].
+//! stripe is a change of that MDT alone. Which MDTs a new directory gets is in [`choice`], their FIDs in [`fids`], what a
+//! directory says of those to come in [`default`].
 //!
 //! Cost for a name in any directory, where there are several MDTs: one look for an extended attribute; with one MDT none.
 
 mod choice;
+mod default;
 mod fids;
 mod settings;
 
@@ -36,6 +38,7 @@ use crate::xattrs::{LMV, XattrsOf};
 use crate::{Mdt, xattrs};
 
 pub(crate) use self::choice::StripePlan;
+pub(crate) use self::default::parse_wish;
 pub(crate) use self::fids::StripeFids;
 pub use self::settings::DirectorySettings;
 

@@ -3,15 +3,16 @@
 use bytes::Bytes;
 use sheen_layout::directory::{DirectoryLayout, DirectoryWish, Holder, WishedStripes};
 use sheen_target::testing::{TestCall, TestWorld};
-use sheen_types::{Errno, Fid, MdtIndex};
+use sheen_types::{Errno, Fid, MdtIndex, ResourceName};
 use sheen_wire::dir::DirPage;
 use sheen_wire::lmv::{LmvEa, LmvHash, LmvMagic};
-use sheen_wire::md::{MdsOpenFlags, MdtBody, Valid};
-use sheen_wire::messages::{MdsGetattr, MdsReadpage, MdsReintCreate, Reply};
+use sheen_wire::md::{AttrValid, MdsOpenFlags, MdtBody, RecSetattr, ReintOp, Valid};
+use sheen_wire::messages::{MdsGetattr, MdsReadpage, MdsReintCreate, MdsReintSetattr, Reply};
 use sheen_wire::out::UpdateType;
 
 use super::harness::{Client, DIRECTORY, REGULAR, run};
 use super::over_mdts::Scene;
+use super::rights::acl;
 
 const ROOT: Fid = Fid::ROOT;
 
@@ -314,4 +315,296 @@ fn what_is_in_a_stripe_has_the_master_above_it() {
         scene.settle(&inner).await;
     };
     run(test, &world);
+}
+
+/// The mode of the directory and of its stripes.
+async fn modes(scene: &Scene, d: &Striped) -> Vec<(u32, u32, i64)> {
+    let mut found = Vec::new();
+    let master = (scene.mdt_of(d.master), d.master);
+    for (mdt, fid) in d.stripes.iter().copied().chain([master]) {
+        let body = scene.clients[mdt].getattr(fid).await.expect("it is there");
+        found.push((body.mode & 0o7777, body.uid, body.mtime));
+    }
+    found
+}
+
+#[test]
+fn what_is_changed_of_a_directory_is_changed_of_its_stripes() {
+    let world = TestWorld::new(465);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 3).await;
+        let d = Striped::make(&scene, 1, ROOT, "d", &wish(3)).await;
+        let client = &scene.clients[1];
+        let mode = AttrValid::MODE | AttrValid::CTIME;
+        scene.forget_sent();
+        let body = client.setattr(d.master, mode, |it| (it.mode, it.ctime) = (0o700, 1_500)).await;
+        assert_eq!(body.map(|it| (it.fid1, it.mode & 0o7777)), Ok((d.master, 0o700)));
+        // To each of two other MDTs; its release rides behind.
+        let sent = |from, to| scene.sent(from, to).concat();
+        let three = vec![UpdateType::EXCLUDE, UpdateType::RECORD, UpdateType::RELEASE];
+        assert_eq!((sent(1, 0), sent(1, 2)), (three.clone(), three));
+        let owner = AttrValid::UID | AttrValid::MTIME | AttrValid::MTIME_SET | AttrValid::CTIME;
+        let change = |it: &mut RecSetattr| (it.uid, it.mtime, it.ctime) = (7, 77, 1_600);
+        client.setattr(d.master, owner, change).await.expect("changed");
+        assert_eq!(modes(&scene, &d).await, [(0o700, 7, 77); 4]);
+        // Who may not, changes nothing of any, and a user of the stripe is held to the new mode.
+        let other = client.as_user(9, 9);
+        let refused = other.setattr(d.master, mode, |it| it.mode = 0o777).await;
+        assert_eq!(refused.map(drop), Err(Errno::EPERM));
+        let (mdt, stripe) = d.place("x");
+        let stranger = scene.clients[mdt].as_user(9, 9);
+        assert_eq!(stranger.make(stripe, "x", REGULAR | 0o644).await, Err(Errno::EACCES));
+        let theirs = scene.clients[mdt].as_user(7, 7);
+        theirs.make(stripe, "x", REGULAR | 0o644).await.expect("made");
+        assert_eq!(modes(&scene, &d).await.iter().map(|it| it.0).collect::<Vec<_>>(), [0o700; 4]);
+        // Access lists and default layouts decide in stripes, too; what users keep does not.
+        let none = u32::MAX;
+        let list = acl(&[(1, 7, none), (2, 7, 42), (4, 0, none), (16, 7, none), (32, 0, none)]);
+        client.setxattr(d.master, "system.posix_acl_access", Some(&list), 0).await.expect("set");
+        client.setxattr(d.master, "system.posix_acl_default", Some(&list), 0).await.expect("set");
+        client.setxattr(d.master, "user.x", Some(b"1"), 0).await.expect("set");
+        for (mdt, stripe) in d.stripes.iter().copied() {
+            let own = &scene.clients[mdt];
+            for name in ["system.posix_acl_access", "system.posix_acl_default"] {
+                assert!(own.getxattr(stripe, name).await.is_ok_and(|it| !it.is_empty()), "{name}");
+            }
+            assert_eq!(own.getxattr(stripe, "user.x").await, Err(Errno::ENODATA));
+        }
+        let invited = scene.clients[mdt].as_user(42, 42);
+        let name = d.name_on(mdt, "invited");
+        let below = invited.mkdir(stripe, &name).await.expect("made");
+        let inherited = scene.clients[mdt].getxattr(below, "system.posix_acl_access").await;
+        assert!(inherited.is_ok_and(|it| !it.is_empty()));
+        client.setxattr(d.master, "system.posix_acl_access", None, 0).await.expect("removed");
+        let gone = scene.clients[mdt].getxattr(stripe, "system.posix_acl_access").await;
+        assert_eq!(gone, Err(Errno::ENODATA));
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+#[test]
+fn a_directory_goes_with_its_stripes_when_all_are_empty() {
+    let world = TestWorld::new(466);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 3).await;
+        for mdt in 0..3 {
+            let before = scene.links(0, ROOT).await.expect("the root");
+            let d = Striped::make(&scene, mdt, ROOT, "d", &wish(3)).await;
+            for (at, stripe) in d.stripes.iter().copied() {
+                let name = d.name_on(at, "f");
+                scene.clients[at].make(stripe, &name, REGULAR | 0o644).await.expect("made");
+                let (full, _) = scene.remove(mdt, (ROOT, "d"), d.master, DIRECTORY).await;
+                assert_eq!(full, Some(Errno::ENOTEMPTY));
+                scene.clients[at].unlink(stripe, &name).await.expect("removed");
+            }
+            let (errno, _) = scene.remove(mdt, (ROOT, "d"), d.master, REGULAR).await;
+            assert_eq!(errno, Some(Errno::EISDIR));
+            let (errno, body) = scene.remove(mdt, (ROOT, "d"), d.master, DIRECTORY).await;
+            assert_eq!((errno, body.fid1, body.nlink), (None, d.master, 0));
+            for (at, fid) in d.stripes.iter().copied().chain([(mdt, d.master)]) {
+                assert_eq!(scene.links(at, fid).await, Err(Errno::ENOENT));
+                assert_eq!(scene.servers[at].mdt.is_empty(fid), Ok(true), "nothing is left");
+            }
+            assert_eq!(scene.links(0, ROOT).await, Ok(before));
+            assert_eq!(scene.names(0, ROOT).await, [] as [&str; 0]);
+        }
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+#[test]
+fn striped_directories_move_and_are_replaced_when_they_are_empty() {
+    let world = TestWorld::new(467);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 2).await;
+        for mdt in [0, 1] {
+            let d = Striped::make(&scene, mdt, ROOT, "d", &wish(2)).await;
+            let (at, stripe) = d.place("f");
+            let file = scene.clients[at].make(stripe, "f", REGULAR | 0o644).await.expect("made");
+            let plain = scene.mkdir(mdt, ROOT, "plain").await;
+            // A directory with stripes moves as it is.
+            scene.clients[mdt].rename((ROOT, "d"), (plain, "e")).await.expect("moved");
+            assert_eq!(scene.clients[at].lookup(stripe, "f").await.1.mdt_body.unwrap().fid1, file);
+            assert_eq!(dot_dot(&scene.clients[at], stripe).await, d.master);
+            // One that has a name in some stripe is not replaced.
+            let other = scene.mkdir(mdt, ROOT, "other").await;
+            let full = scene.clients[mdt].rename((ROOT, "other"), (plain, "e")).await;
+            assert_eq!(full, Err(Errno::ENOTEMPTY));
+            scene.clients[at].unlink(stripe, "f").await.expect("removed");
+            scene.clients[mdt].rename((ROOT, "other"), (plain, "e")).await.expect("replaced");
+            for (at, fid) in d.stripes.iter().copied().chain([(mdt, d.master)]) {
+                assert_eq!(scene.links(at, fid).await, Err(Errno::ENOENT));
+            }
+            // And a striped one in the place of another one, of which one stripe was in use.
+            let one = Striped::make(&scene, mdt, ROOT, "one", &wish(2)).await;
+            let two = Striped::make(&scene, mdt, ROOT, "two", &wish(2)).await;
+            scene.clients[mdt].rename((ROOT, "one"), (ROOT, "two")).await.expect("replaced");
+            assert_eq!(scene.links(mdt, two.master).await, Err(Errno::ENOENT));
+            assert_eq!(scene.names(0, ROOT).await, ["plain", "two"]);
+            let (errno, _) = scene.remove(mdt, (ROOT, "two"), one.master, DIRECTORY).await;
+            assert_eq!(errno, None);
+            let (errno, _) = scene.remove(mdt, (plain, "e"), other, DIRECTORY).await;
+            assert_eq!(errno, None);
+            let (errno, _) = scene.remove(mdt, (ROOT, "plain"), plain, DIRECTORY).await;
+            assert_eq!(errno, None);
+        }
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+#[test]
+fn names_move_between_stripes_and_links_are_counted() {
+    let world = TestWorld::new(468);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 2).await;
+        let d = Striped::make(&scene, 0, ROOT, "d", &wish(2)).await;
+        let (here, there) = (d.name_on(0, "a"), d.name_on(1, "b"));
+        let (from, to) = (d.place(&here).1, d.place(&there).1);
+        let file = scene.clients[0].make(from, &here, REGULAR | 0o644).await.expect("made");
+        scene.clients[1].rename((from, &here), (to, &there)).await.expect("moved");
+        assert_eq!(scene.names(0, from).await, [] as [&str; 0]);
+        assert_eq!(scene.names(1, to).await, [there.clone()]);
+        assert_eq!(scene.links(0, file).await, Ok(1));
+        scene.clients[0].link(file, from, &here).await.expect("linked");
+        assert_eq!(scene.links(0, file).await, Ok(2));
+        // A user moves a directory that is another's within one directory: its `..` stays.
+        let (dir, moved) = (d.name_on(0, "dir"), d.name_on(1, "moved"));
+        let directory = scene.clients[0].mkdir(from, &dir).await.expect("made");
+        let mode = AttrValid::MODE | AttrValid::CTIME;
+        scene.clients[0].setattr(d.master, mode, |it| it.mode = 0o777).await.expect("changed");
+        let user = scene.clients[1].as_user(7, 7);
+        user.rename((from, &dir), (to, &moved)).await.expect("moved");
+        assert_eq!((scene.links(0, from).await, scene.links(1, to).await), (Ok(2), Ok(3)));
+        let (_, up) = scene.clients[0].lookup(directory, "..").await;
+        assert_eq!(up.mdt_body.expect("a body").fid1, d.master);
+        // Out of it is another matter.
+        let out = user.rename((to, &moved), (ROOT, "out")).await;
+        assert_eq!(out, Err(Errno::EACCES));
+        scene.clients[0].rename((to, &moved), (ROOT, "out")).await.expect("moved");
+        assert_eq!(scene.links(1, to).await, Ok(2));
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+#[test]
+fn clients_give_up_what_they_keep_of_what_changes() {
+    let world = TestWorld::new(469);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 2).await;
+        let d = Striped::make(&scene, 0, ROOT, "d", &wish(2)).await;
+        let others = [scene.servers[0].client("o").await, scene.servers[1].client("o").await];
+        let all: Vec<_> = d.stripes.iter().copied().chain([(0, d.master)]).collect();
+        let held = |mdt: usize, fid: Fid| {
+            let namespace = scene.servers[mdt].node.target.namespace();
+            let locks = namespace.dump(ResourceName::of_fid(fid));
+            locks.iter().filter(|lock| lock.desc.granted.is_some()).count()
+        };
+        let keep = async || {
+            for (mdt, fid) in &all {
+                let mut request = others[*mdt].lookup_request(*fid, "");
+                request.mdt_body.fid2 = *fid;
+                let (answer, _) = others[*mdt].ask_lock(request).await;
+                assert_eq!(answer.errno(), None);
+                assert_eq!(held(*mdt, *fid), 1);
+            }
+        };
+        keep().await;
+        let mode = AttrValid::MODE | AttrValid::CTIME;
+        scene.clients[0].setattr(d.master, mode, |it| it.mode = 0o700).await.expect("changed");
+        for (mdt, fid) in &all {
+            assert_eq!(held(*mdt, *fid), 0, "{fid} after a chmod");
+        }
+        keep().await;
+        let (errno, _) = scene.remove(0, (ROOT, "d"), d.master, DIRECTORY).await;
+        assert_eq!(errno, None);
+        for (mdt, fid) in &all {
+            assert_eq!(held(*mdt, *fid), 0, "{fid} after its end");
+        }
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+#[test]
+fn defaults_are_set_answered_and_handed_down() {
+    let world = TestWorld::new(470);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 2).await;
+        let client = &scene.clients[1];
+        let top = scene.mkdir(1, ROOT, "top").await;
+        let default = DirectoryWish { max_inherit: 3, ..wish(2) };
+        let set = async |client: &Client, fid, wish: &DirectoryWish| {
+            let rec_reint = RecSetattr {
+                opcode: ReintOp::SETATTR,
+                fsuid: client.user.uid,
+                fsgid: client.user.gid,
+                suppgid: u32::MAX,
+                fid,
+                ..RecSetattr::default()
+            };
+            let eadata = wish.to_ea().encode();
+            let request = MdsReintSetattr { rec_reint, eadata, ..Default::default() };
+            client.modify(request).await.map(drop)
+        };
+        let file = client.make(top, "file", REGULAR | 0o644).await.expect("made");
+        assert_eq!(set(client, file, &default).await, Err(Errno::ENOTDIR));
+        assert_eq!(set(&client.as_user(7, 7), top, &default).await, Err(Errno::EPERM));
+        let nowhere = DirectoryWish { first: Some(MdtIndex(9)), ..wish(2) };
+        assert_eq!(set(client, top, &nowhere).await, Err(Errno::ENODEV));
+        set(client, top, &default).await.expect("set");
+        let value = default.to_ea().encode();
+        let (body, md) = getattr(client, top, Valid::ID | Valid::DEFAULT_MEA).await;
+        assert_eq!((&md, body.eadatasize), (&value, 48));
+        assert!(body.valid.contains(Valid::DEFAULT_MEA | Valid::DIREA));
+        let mut request = client.lookup_request(top, "");
+        request.mdt_body.fid2 = top;
+        request.mdt_body.valid = Valid::MEA | Valid::DEFAULT_MEA;
+        let (_, reply) = client.ask_lock(request).await;
+        assert_eq!((&reply.default_mdt_md, reply.mdt_md.len()), (&value, 0));
+        // A directory in it has stripes without being asked, and the rest of the levels; and its directories, too.
+        let mut at = (1, top);
+        for levels in [Some(2), Some(1), None] {
+            let request = client_request(&scene.clients[at.0], at.1, "k");
+            let below = request.rec_reint.fid2;
+            let reply = scene.clients[at.0].modify(request).await.expect("made");
+            let Reply::MdsReintCreate(reply) = reply else { panic!("{reply:?}") };
+            let made = layout(&reply.mdt_md);
+            assert_eq!(stripes(&made).len(), 2);
+            let expected = levels.map(|max_inherit| DirectoryWish { max_inherit, ..wish(2) });
+            let expected = expected.map(|wish| wish.to_ea().encode());
+            let got = scene.clients[at.0].getxattr(below, "trusted.dmv").await;
+            assert_eq!(got.ok(), expected);
+            let now = made.places(b"k").expect("known").now as usize;
+            let stripe = stripes(&made)[now];
+            at = (scene.mdt_of(stripe), stripe);
+            let got = scene.clients[at.0].getxattr(stripe, "trusted.dmv").await;
+            assert_eq!(got.ok(), expected, "the stripe's");
+        }
+        let last = scene.mkdir(at.0, at.1, "k").await;
+        assert_eq!(scene.clients[at.0].getxattr(last, "trusted.lmv").await, Err(Errno::ENODATA));
+        // With a wish of its own it inherits none; and none is what removes it.
+        let (own, ..) = make(client, top, "own", &wish(1)).await.expect("made");
+        assert_eq!(client.getxattr(own, "trusted.dmv").await, Err(Errno::ENODATA));
+        set(client, top, &DirectoryWish::default()).await.expect("removed");
+        assert_eq!(client.getxattr(top, "trusted.dmv").await, Err(Errno::ENODATA));
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+/// A mkdir without a wish, of a client that wants to know the layout.
+fn client_request(client: &Client, parent: Fid, name: &str) -> MdsReintCreate {
+    let mut request: MdsReintCreate = client.create_request(parent, name, DIRECTORY | 0o777);
+    request.rec_reint.set_flags(MdsOpenFlags::RESYNC);
+    request
 }
