@@ -35,4 +35,5 @@ mod rmfid;
 mod several;
 mod shown_at_once;
 mod striped;
+mod striped_lost;
 mod vouched_sizes;
