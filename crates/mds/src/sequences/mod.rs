@@ -208,6 +208,11 @@ impl Sequences {
         self.table.is_other_mdts(sequence)
     }
 
+    /// Whether another MDT has sequences, as far as is known here.
+    pub(crate) fn has_other_mdts(&self) -> bool {
+        self.table.has_other_mdts()
+    }
+
     /// The ranges of this MDT, in the order in which it got them.
     fn own_ranges(&self) -> Vec<LuSeqRange> {
         self.table.all_of(u32::from(self.index), SeqRangeFlags::MDT)

@@ -34,5 +34,5 @@ mod rights;
 mod rmfid;
 mod several;
 mod shown_at_once;
-mod striped;
+mod striped_checks;
 mod vouched_sizes;
