@@ -27,6 +27,7 @@ pub(crate) use self::mdts::Reading;
 use self::mdts::Said;
 pub(crate) use self::mismatches::{IdentityMismatch, matching, mismatches};
 use self::stripes::Striped;
+pub(crate) use self::stripes::{SHARED_XATTRS, agree, layout_of, other_stripe, rights};
 use crate::directory::{self, Child, parse_key, parse_value};
 use crate::echo::ECHO;
 use crate::placement::destroys;

@@ -15,16 +15,17 @@ use crate::directory::Child;
 use crate::xattrs;
 
 /// What the stripes of a directory have as it has it, beside owner and mode.
-const SHARED_XATTRS: [&str; 2] = [xattrs::ACL_ACCESS, xattrs::ACL_DEFAULT];
+pub(crate) const SHARED_XATTRS: [&str; 4] =
+    [xattrs::ACL_ACCESS, xattrs::ACL_DEFAULT, xattrs::LOV, xattrs::DEFAULT_LMV];
 
 /// What a directory says of stripes: nothing, a layout, or why that cannot be read.
-type SaidLayout = Option<Result<DirectoryLayout, String>>;
+pub(crate) type SaidLayout = Option<Result<DirectoryLayout, String>>;
 
 /// The layout that an inode has, if it is there.
 ///
 /// # Errors
 /// Those of the store.
-fn layout_of(store: &dyn Store, fid: Fid) -> Result<SaidLayout, StoreError> {
+pub(crate) fn layout_of(store: &dyn Store, fid: Fid) -> Result<SaidLayout, StoreError> {
     let value = match store.xattr(fid, xattrs::LMV) {
         Ok(Some(value)) => value,
         Ok(None) | Err(StoreError::NoObject(_)) => return Ok(None),
@@ -35,7 +36,7 @@ fn layout_of(store: &dyn Store, fid: Fid) -> Result<SaidLayout, StoreError> {
 }
 
 /// Where a name that lies in a stripe belongs instead; `None` if it is where it belongs.
-fn other_stripe(
+pub(crate) fn other_stripe(
     layout: &DirectoryLayout,
     number: u32,
     name: &[u8],
@@ -46,7 +47,7 @@ fn other_stripe(
 }
 
 /// Whether a stripe says of itself what its master's layout says of it.
-fn agree(of_master: &DirectoryLayout, number: u32, of_stripe: &DirectoryLayout) -> bool {
+pub(crate) fn agree(of_master: &DirectoryLayout, number: u32, of_stripe: &DirectoryLayout) -> bool {
     *of_stripe.holder() == Holder::Stripe { number }
         && of_stripe.stripe_count() == of_master.stripe_count()
         // The flags of a change differ while it is under way.
@@ -54,7 +55,7 @@ fn agree(of_master: &DirectoryLayout, number: u32, of_stripe: &DirectoryLayout) 
 }
 
 /// Owner, group and mode, which the stripes of a directory have as it has them.
-fn rights(attributes: &Attributes) -> (u32, u32, u32) {
+pub(crate) fn rights(attributes: &Attributes) -> (u32, u32, u32) {
     (attributes.uid, attributes.gid, attributes.permissions)
 }
 
@@ -203,7 +204,11 @@ impl Walk<'_> {
             is_same &= value == self.mdts.store(of).xattr(master, name)?;
         }
         if !is_same {
-            self.fault(at, stripe, format!("its owner, mode or access lists are not {master}'s"));
+            self.fault(
+                at,
+                stripe,
+                format!("its owner, mode, access lists or defaults are not {master}'s"),
+            );
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use crate::directory::{Child, key, value};
 use crate::{links, xattrs};
 
 pub(super) const ROOT: Fid = Fid::ROOT;
-const REGULAR: FileKind = FileKind::Regular;
+pub(super) const REGULAR: FileKind = FileKind::Regular;
 pub(super) const DIRECTORY: FileKind = FileKind::Directory;
 /// The MDT of each stripe.
 const MDTS: [usize; 3] = [0, 1, 1];
@@ -354,7 +354,7 @@ fn links_of_masters_and_stripes_are_counted_each_for_itself() {
 }
 
 #[test]
-fn a_stripe_has_the_owner_the_mode_and_the_access_lists_of_its_master() {
+fn a_stripe_has_the_owner_the_mode_the_access_lists_and_the_defaults_of_its_master() {
     with_striped(640, |tree| {
         let [first, second, third] = tree.stripes[..] else { panic!("three") };
         tree.change(first, |change| {
@@ -367,9 +367,12 @@ fn a_stripe_has_the_owner_the_mode_and_the_access_lists_of_its_master() {
         tree.change(third, |change| {
             change.set_xattr(third, xattrs::ACL_ACCESS, Bytes::from_static(b"a list"));
         });
+        tree.change(tree.stripes[2], |change| {
+            change.set_xattr(third, xattrs::DEFAULT_LMV, Bytes::from_static(b"a default"));
+        });
         let found = faults(&tree.stores);
         for (stripe, mdt) in tree.stripes.iter().zip(MDTS) {
-            says(&found, mdt as u16, *stripe, "its owner, mode or access lists are not");
+            says(&found, mdt as u16, *stripe, "its owner, mode, access lists or defaults are not");
         }
         assert_eq!(found.len(), 3, "{found:?}");
     });
