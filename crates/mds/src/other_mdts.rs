@@ -182,7 +182,7 @@ impl Mdt {
     /// Whether changes may concern other MDTs: there are some, or are to come as they have sequences.
     pub(crate) fn has_other_mdts(&self) -> bool {
         let are_to_come = || self.other_mdts.left_out.read().is_some();
-        self.other_mdts.are_known() || self.sequences.has_other_mdts() && are_to_come()
+        self.other_mdts.are_known() || self.sequences.knows_other_mdts() && are_to_come()
     }
 
     /// Waits for an MDT that a configuration is still to name: what is asked of this one before it has read that.

@@ -100,18 +100,18 @@ impl Table {
         behind.take(most).cloned().collect()
     }
 
+    /// Whether another MDT has a range, as far as is known here.
+    pub(super) fn knows_other_mdts(&self) -> bool {
+        self.has_other_mdts.load(Ordering::Acquire)
+    }
+
     /// Whether the inodes of a sequence are another MDT's, as far as is known here.
     pub(super) fn is_other_mdts(&self, sequence: u64) -> bool {
         if self.index != 0 && matches!(sequence, fid_seq::ROOT | fid_seq::DOT_LUSTRE) {
             return true;
         }
-        self.has_other_mdts()
+        self.knows_other_mdts()
             && self.find(sequence).is_some_and(|range| is_other_mdts(&range, self.index))
-    }
-
-    /// Whether another MDT has a range, as far as is known here.
-    pub(super) fn has_other_mdts(&self) -> bool {
-        self.has_other_mdts.load(Ordering::Acquire)
     }
 
     /// The first range of a target, a new one if it has none: the controller's. With `behind`, where one of its
