@@ -11,8 +11,9 @@ use sheen_wire::md::{Bias, MdsOpenFlags, RecCreate, ReintOp};
 use sheen_wire::messages::{MdsReintCreate, MdsReintCreateSym};
 use sheen_wire::text::Text;
 
+use super::place::Tries;
 use super::{ACL_ROOM, Meta};
-use crate::cache::{CacheEpoch, ChangeOutcome, Inode, Pin, ReplyAttributes};
+use crate::cache::{CacheEpoch, ChangeOutcome, Inode, Pin, Place, ReplyAttributes};
 use crate::call;
 use crate::mdt::Mdc;
 use crate::types::{Credentials, FileType, TYPE_MASK};
@@ -37,17 +38,34 @@ impl Meta {
         who: &Credentials,
         parent: &Inode,
         name: &Name,
-        new: CreateRequest,
+        new: &CreateRequest,
     ) -> Result<Pin, Errno> {
-        let names = self.mdt(parent.fid).await?;
+        let mut tries = Tries::default();
+        loop {
+            let place = self.place(who, parent, name).await?;
+            match self.create_at(who, &place, name, new).await {
+                Err(errno) if self.may_be_elsewhere(&place, &mut tries, errno) => {}
+                made => return made,
+            }
+        }
+    }
+
+    async fn create_at(
+        &self,
+        who: &Credentials,
+        place: &Place<'_>,
+        name: &Name,
+        new: &CreateRequest,
+    ) -> Result<Pin, Errno> {
+        let names = self.mdt(place.holder().fid).await?;
         let mdt = match new.on {
             Some(index) => self.mdts.by_index(index).ok_or(Errno::ENODEV)?,
             None => Arc::clone(&names),
         };
         let fid = mdt.fids.next().await?;
-        let dlm_req = self.cancel_early(&mdt, &[(parent, names.conflicting_names())]).await;
-        let changing = self.begin_change(parent, Some(name), None).await;
-        let rec_reint = self.create_record(who, parent, fid, &new);
+        let dlm_req = self.cancel_early(&mdt, &[(place.holder(), names.conflicting_names())]).await;
+        let changing = self.begin_change(place, Some(name), None).await;
+        let rec_reint = self.create_record(who, place, fid, new);
         let target = new.target.clone();
         let made = match &new.target {
             Some(target) => {
@@ -80,7 +98,7 @@ impl Meta {
         let (body, transno) = made?;
         let body = call::need(body)?;
         // It is made, whatever it is.
-        self.changed(&mdt, transno, &[parent]);
+        self.changed(&mdt, transno, &[place.directory]);
         self.check_made(&mdt, fid, body.fid1).await?;
         let pin = self.cache.inodes.pin(body.fid1);
         let nothing = Bytes::new();
@@ -88,7 +106,7 @@ impl Meta {
         pin.apply_reply(&attributes, None, &CacheEpoch::UNKNOWN);
         pin.state().target = target;
         self.changed(&mdt, transno, &[&pin]);
-        self.cache.inodes.remember_name(parent, name, &pin);
+        self.cache.inodes.remember_name(place, name, &pin);
         Ok(pin)
     }
 
@@ -109,11 +127,11 @@ impl Meta {
     fn create_record(
         &self,
         who: &Credentials,
-        parent: &Inode,
+        place: &Place<'_>,
         fid: Fid,
         new: &CreateRequest,
     ) -> RecCreate {
-        let (suppgid1, suppgid2) = who.groups_for(parent, May::WRITE.and(May::EXEC));
+        let (suppgid1, suppgid2) = who.groups_for(place.directory, May::WRITE.and(May::EXEC));
         let mut record = RecCreate {
             opcode: ReintOp::CREATE,
             cap: who.capabilities(),
@@ -121,7 +139,7 @@ impl Meta {
             fsgid: who.gid,
             suppgid1,
             suppgid2,
-            fid1: parent.fid,
+            fid1: place.holder().fid,
             fid2: fid,
             time: self.seconds(),
             rdev: new.rdev.into(),

@@ -41,7 +41,7 @@ impl FileSystem {
         match found {
             Some(child) => Ok(Lookup::Found(self.0.entry(who, (&parent, name), &child).await?)),
             None => {
-                let keep = parent.state().is_absent(name) && is_listed(&parent, name);
+                let keep = self.0.meta.is_absent(&parent, name) && is_listed(&parent, name);
                 Ok(Lookup::Absent { keep: keep && self.0.may_keep_name(&parent, name, true) })
             }
         }
@@ -90,7 +90,7 @@ impl FileSystem {
                 CreateRequest { mode: file_type.mode_bits() | permissions, rdev, ..plain }
             }
         };
-        let create = || self.0.meta.create(who, &parent, name, new.clone());
+        let create = || self.0.meta.create(who, &parent, name, &new);
         let child = self.0.retry_with_rights(who, &[&parent], create).await?;
         self.0.entry(who, (&parent, name), &child).await
     }
@@ -348,17 +348,14 @@ impl Mounted {
 
     /// What the cache knows of a name. No RPC; whether the caller may search the directory is not looked at.
     pub(super) fn known_name(&self, parent: &Arc<Inode>, name: &Name) -> Result<KnownName, Errno> {
-        let hint = {
-            let state = parent.state();
-            match state.is_absent(name) && is_listed(parent, name) {
-                true => None,
-                false => Some(state.directory.children.get(name).copied()),
+        let place = self.meta.known_place(parent, name)?;
+        if let Some(place) = place.filter(|_| is_listed(parent, name)) {
+            let is_absent = place.holder().state().is_absent(name);
+            if is_absent || self.meta.knows_absent(&place, name) {
+                return Ok(KnownName::Absent);
             }
-        };
-        let Some(hint) = hint else { return Ok(KnownName::Absent) };
-        if is_listed(parent, name) && self.meta.knows_absent(parent, name) {
-            return Ok(KnownName::Absent);
         }
+        let hint = parent.state().directory.children.get(name).copied();
         let Some(fid) = hint else {
             return Ok(KnownName::Unknown(LookupDepth::Attributes, None));
         };
