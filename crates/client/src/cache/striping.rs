@@ -17,7 +17,6 @@ use sheen_layout::directory::{DirectoryLayout, Holder};
 use sheen_types::Fid;
 
 use super::{Inode, InodeState, InodeTable, Pin};
-use crate::types::NodeId;
 
 /// What is known.
 #[derive(Default)]
@@ -177,13 +176,6 @@ impl InodeTable {
         let Some(layout) = layout else { return Vec::new() };
         stripes(&layout).map(|stripe| self.pin(stripe)).collect()
     }
-
-    /// The node under which the kernel knows an inode.
-    pub(crate) fn shown_node(&self, inode: &Inode) -> NodeId {
-        let master = inode.state().stripe_of();
-        let master = master.and_then(|master| self.by_fid(master));
-        master.map_or(inode.node, |master| master.node)
-    }
 }
 
 impl InodeState {
@@ -215,7 +207,7 @@ mod tests {
         let master = inodes.pin(MASTER);
         inodes.note_striping(&master, Some(layout(&STRIPES)));
         assert_eq!(inodes.len(), 4);
-        assert_eq!(inodes.shown_node(&inodes.pin(STRIPES[1])), master.node);
+        assert_eq!(inodes.pin(STRIPES[1]).state().stripe_of(), Some(MASTER));
         // Another one, of which one stripe is the same, and one is lost.
         let other = [STRIPES[1], Fid::ZERO];
         inodes.note_striping(&master, Some(layout(&other)));

@@ -1,12 +1,13 @@
-//! Making anything but an open file: one `MDS_REINT` (create).
+//! Making anything but an open file: one `MDS_REINT` (create). A directory that is to lie otherwise than its parent goes to the
+//! MDT of its first stripe, with the wish.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
+use sheen_layout::directory::DirectoryWish;
 use sheen_rpc::Call;
 use sheen_types::access::May;
-use sheen_types::{Errno, Fid, MdtIndex, Name};
-use sheen_wire::lmv::{LmvEa, LmvMagic, LmvUserMd};
+use sheen_types::{Errno, Fid, Name};
 use sheen_wire::md::{Bias, MdsOpenFlags, RecCreate, ReintOp};
 use sheen_wire::messages::{MdsReintCreate, MdsReintCreateSym};
 use sheen_wire::text::Text;
@@ -27,8 +28,8 @@ pub(crate) struct CreateRequest {
     pub(crate) rdev: u32,
     /// Target of a symbolic link.
     pub(crate) target: Option<Bytes>,
-    /// A directory's MDT, if that is chosen.
-    pub(crate) on: Option<MdtIndex>,
+    /// How a directory is to lie on MDTs, if that is chosen.
+    pub(crate) wish: Option<DirectoryWish>,
 }
 
 impl Meta {
@@ -58,8 +59,8 @@ impl Meta {
         new: &CreateRequest,
     ) -> Result<Pin, Errno> {
         let names = self.mdt(place.holder().fid).await?;
-        let mdt = match new.on {
-            Some(index) => self.mdts.by_index(index).ok_or(Errno::ENODEV)?,
+        let mdt = match &new.wish {
+            Some(wish) => self.mdt_of_wish(wish, &names)?,
             None => Arc::clone(&names),
         };
         let fid = mdt.fids.next().await?;
@@ -84,7 +85,7 @@ impl Meta {
                 let request = MdsReintCreate {
                     rec_reint,
                     name: Some(Text::from(name)),
-                    eadata: new.on.map_or_else(Bytes::new, wish_for),
+                    eadata: new.wish.as_ref().map(|wish| wish.to_ea().encode()).unwrap_or_default(),
                     dlm_req,
                     ..MdsReintCreate::default()
                 };
@@ -124,6 +125,17 @@ impl Meta {
         self.mdts.check_answered(mdt, made).await
     }
 
+    /// The MDT that makes a directory: that of its first stripe.
+    ///
+    /// # Errors
+    /// `ENODEV` if there is none of that number.
+    fn mdt_of_wish(&self, wish: &DirectoryWish, names: &Arc<Mdc>) -> Result<Arc<Mdc>, Errno> {
+        match wish.mdts.first().copied().or(wish.first) {
+            Some(index) => self.mdts.by_index(index).ok_or(Errno::ENODEV),
+            None => Ok(Arc::clone(names)),
+        }
+    }
+
     fn create_record(
         &self,
         who: &Credentials,
@@ -152,17 +164,10 @@ impl Meta {
             // MDS_MKDIR_LMV, which shares its bit with MDS_OPEN_RESYNC.
             record.set_flags(MdsOpenFlags::RESYNC);
         }
-        if new.on.is_some() {
+        if new.wish.is_some() {
             record.set_flags(MdsOpenFlags::RESYNC | MdsOpenFlags::CREAT);
             record.bias = Bias::SETSTRIPE_CREATE;
         }
         record
     }
-}
-
-/// The wish for a directory that lies in one piece on this MDT, as `lfs mkdir -i` makes it.
-fn wish_for(mdt: MdtIndex) -> Bytes {
-    let header =
-        LmvUserMd { magic: LmvMagic::USER, stripe_offset: mdt.0.into(), ..LmvUserMd::default() };
-    LmvEa::User { header, objects: Vec::new() }.encode()
 }

@@ -41,6 +41,7 @@ mod remote;
 mod rename;
 mod setattr;
 mod statfs;
+mod striping;
 mod swap_layouts;
 mod sync;
 mod unlink;

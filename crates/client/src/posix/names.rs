@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sheen_types::{Errno, Fid, MdtIndex, Name};
+use sheen_layout::directory::DirectoryWish;
+use sheen_types::{Errno, Fid, Name};
 
 use super::stale_retry::TRIES;
 use super::{
@@ -77,10 +78,14 @@ impl FileSystem {
         let parent = self.0.pin(parent)?;
         let permissions = mode & 0o7777;
         let directory = FileType::Directory.mode_bits() | permissions;
-        let plain = CreateRequest { mode: directory, rdev: 0, target: None, on: None };
+        let plain = CreateRequest { mode: directory, rdev: 0, target: None, wish: None };
         let new = match new {
             NewNode::Directory => plain,
-            NewNode::DirectoryOn(mdt) => CreateRequest { on: Some(mdt), ..plain },
+            NewNode::DirectoryOn(mdt) => {
+                let wish = DirectoryWish { first: Some(mdt), ..DirectoryWish::default() };
+                CreateRequest { wish: Some(wish), ..plain }
+            }
+            NewNode::WishedDirectory(wish) => CreateRequest { wish: Some(wish), ..plain },
             NewNode::Symlink(target) if target.is_empty() => return Err(Errno::ENOENT),
             NewNode::Symlink(target) => {
                 let mode = FileType::Symlink.mode_bits() | 0o777;
@@ -95,21 +100,22 @@ impl FileSystem {
         self.0.entry(who, (&parent, name), &child).await
     }
 
-    /// Makes a directory on an MDT for a caller of whom the kernel does not know that it makes one: it is notified of the
+    /// Makes a directory as it is wished for a caller of whom the kernel does not know that it makes one: it is notified of the
     /// name. No lookup counts. One RPC.
     ///
     /// # Errors
     /// As [`FileSystem::make_node`].
     #[boxed]
-    pub async fn make_directory_on(
+    pub async fn make_wished_directory(
         &self,
         who: &Credentials,
         parent: NodeId,
         name: &Name,
         mode: u32,
-        mdt: MdtIndex,
+        wish: DirectoryWish,
     ) -> Result<(), Errno> {
-        let made = self.make_node(who, parent, name, mode, NewNode::DirectoryOn(mdt)).await?;
+        let new = NewNode::WishedDirectory(wish);
+        let made = self.make_node(who, parent, name, mode, new).await?;
         let stale = StaleName { parent, name: name.clone(), by: NameInvalidation::Drop };
         self.0.kernel_cache.invalidate_names(vec![stale]).await;
         self.0.kernel_cache.invalidate_attributes_but_size(parent).await;

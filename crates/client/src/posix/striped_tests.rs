@@ -1,17 +1,18 @@
 //! Directories that lie in stripes, on two MDTs that have what a test puts there and refuse names that are elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use sheen_layout::directory::{DirectoryLayout, Holder};
+use sheen_layout::directory::{DirectoryLayout, DirectoryWish, Holder, WishedStripes};
 use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, MdtIndex};
 use sheen_wire::dir::{DirEntry as WireEntry, DirPage, DirPageHeader, HASH_END};
 use sheen_wire::ldlm::{LdlmReply, LdlmRequest};
 use sheen_wire::lmv::{LmvEa, LmvHash};
-use sheen_wire::md::{MdtBody, Valid};
+use sheen_wire::md::{Bias, MdtBody, Valid};
 use sheen_wire::messages::{
     LdlmEnqueueReply, LdlmIntentGetattr, LdlmIntentGetattrReply, LdlmIntentOpenReply,
     MdsCloseReply, MdsGetattrNameReply, MdsGetattrReply, MdsReadpageReply, MdsReintCreateReply,
@@ -758,4 +759,75 @@ fn stripes_that_cannot_be_are_refused() {
     assert_eq!(bench.look_up(node, "f").err(), Some(Errno::ENODEV), "its stripe was lost");
     let LmvEa::Stripes { header, .. } = bench.cluster.lock().layout.to_ea() else { return };
     assert_eq!(header.stripe_count, 2);
+}
+
+#[test]
+fn a_wish_goes_to_the_mdt_of_the_first_stripe() {
+    let listed = [MdtIndex(1), MdtIndex(0)];
+    let stripes = NonZeroU32::new(2).map(WishedStripes::Count).expect("two");
+    let first = Some(MdtIndex(1));
+    let wishes = [
+        (DirectoryWish { stripes, first, ..DirectoryWish::default() }, 1),
+        (DirectoryWish { stripes, mdts: listed.into(), ..DirectoryWish::default() }, 1),
+        (DirectoryWish { stripes, first: Some(MdtIndex(0)), ..DirectoryWish::default() }, 0),
+    ];
+    for (wish, index) in wishes {
+        let bench = Bench::new();
+        let expected = wish.clone();
+        let mdt = if index == 1 { &bench.second.mdt } else { &bench.fixture.mdt };
+        mdt.expect(move |request| {
+            let Request::MdsReintCreate(create) = request else { panic!("{request:?}") };
+            let record = &create.rec_reint;
+            assert!(is_on(record.fid2, index), "{}", record.fid2);
+            assert_eq!((record.fid1, record.bias), (Fid::ROOT, Bias::SETSTRIPE_CREATE));
+            let sent = LmvEa::decode(&create.eadata).expect("a wish");
+            assert_eq!(DirectoryWish::from_ea(&sent), Ok(expected));
+            let mdt_body = Some(body(record.fid2, DIRECTORY));
+            Ok(MdsReintCreateReply { mdt_body, ..Default::default() }.into())
+        });
+        let made = bench.run(|files, who| async move {
+            files.make_wished_directory(&who, NodeId::ROOT, &name("s"), 0o755, wish).await
+        });
+        assert_eq!(made, Ok(()));
+        assert!(mdt.is_done());
+    }
+}
+
+#[test]
+fn stripes_and_defaults_are_read_and_set_as_attributes() {
+    let bench = Bench::new();
+    let node = bench.directory();
+    let get = |name: &'static [u8], node| {
+        bench.run(move |files, who| async move { files.getxattr(&who, node, name).await })
+    };
+    let layout = bench.cluster.lock().layout.to_ea().encode();
+    assert_eq!(get(b"sheen.directory_stripes", node), Ok(layout));
+    assert_eq!(bench.asked(), [], "it came with the name");
+    assert_eq!(get(b"sheen.directory_stripes", NodeId::ROOT), Err(Errno::ENODATA));
+
+    let default = DirectoryWish { first: Some(MdtIndex(1)), ..DirectoryWish::default() };
+    let default = default.to_ea().encode();
+    let answer = |mdt_md: Bytes, valid| {
+        let mdt_body = Some(MdtBody { fid1: MASTER, valid, ..MdtBody::default() });
+        MdsGetattrReply { mdt_body, mdt_md, ..Default::default() }
+    };
+    bench.fixture.mdt.answer(answer(default.clone(), Valid::DIREA | Valid::DEFAULT_MEA));
+    assert_eq!(get(b"sheen.directory_default", node), Ok(default.clone()));
+    bench.fixture.mdt.answer(answer(Bytes::new(), Valid::NONE));
+    assert_eq!(get(b"sheen.directory_default", node), Err(Errno::ENODATA));
+
+    let set = |value: Bytes| {
+        bench.run(move |files, who| async move {
+            let (name, mode) = (b"sheen.directory_default", super::XattrMode::Any);
+            files.setxattr(&who, node, name, value, mode).await
+        })
+    };
+    assert_eq!(set(Bytes::from_static(b"nonsense")), Err(Errno::EINVAL));
+    bench.fixture.mdt.expect(move |request| {
+        let Request::MdsReintSetattr(asked) = request else { panic!("{request:?}") };
+        assert_eq!((asked.rec_reint.fid, &asked.eadata), (MASTER, &default));
+        Ok(MdsReintSetattrReply::default().into())
+    });
+    let default = DirectoryWish { first: Some(MdtIndex(1)), ..DirectoryWish::default() };
+    assert_eq!(set(default.to_ea().encode()), Ok(()));
 }
