@@ -34,4 +34,5 @@ mod rights;
 mod rmfid;
 mod several;
 mod shown_at_once;
+mod striped;
 mod vouched_sizes;
