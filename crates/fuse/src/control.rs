@@ -7,7 +7,7 @@ use sheen_client::posix::{Credentials, FileHandle, FileSystem, NodeId};
 use sheen_fuse_wire::ReplyIoctl;
 use sheen_types::Errno;
 
-use crate::directory_on::{DirectoryOn, MAKE_DIRECTORY};
+use crate::new_directory::{MAKE_DIRECTORY, NewDirectory};
 use crate::{advice, convert};
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
@@ -43,7 +43,7 @@ pub(crate) enum Control {
     GroupUnlock(u64),
     Advise(Vec<u8>),
     AdviseAt(u64),
-    MakeDirectory(DirectoryOn),
+    MakeDirectory(NewDirectory),
 }
 
 impl Control {
@@ -69,7 +69,7 @@ impl Control {
             }
             LL_IOC_GROUP_LOCK => Self::GroupLock(group()?),
             LL_IOC_GROUP_UNLOCK => Self::GroupUnlock(group()?),
-            MAKE_DIRECTORY => Self::MakeDirectory(DirectoryOn::decode(data)?),
+            MAKE_DIRECTORY => Self::MakeDirectory(NewDirectory::decode(data)?),
             LL_IOC_LADVISE => Self::AdviseAt(argument),
             number if advice::is_by_value(number) => Self::Advise(data.to_vec()),
             _ => return Err(Errno::ENOTTY),
@@ -113,8 +113,8 @@ impl Control {
             Self::AdviseAt(address) => {
                 advice::at_address(files, by.handle, (by.pid, address)).await.map(|()| Vec::new())
             }
-            Self::MakeDirectory(DirectoryOn { mdt, mode, name }) => {
-                files.make_directory_on(who, node, &name, mode, mdt).await.map(|()| Vec::new())
+            Self::MakeDirectory(NewDirectory { wish, mode, name }) => {
+                files.make_wished_directory(who, node, &name, mode, wish).await.map(|()| Vec::new())
             }
         }
     }

@@ -18,7 +18,7 @@
 //! - notifications of the kernel: `kernel` says what must go, `notices` delivers, `busy` and `blocked` say where the
 //!   kernel waits itself, `raise`, `raise_threads` and `pending_sizes` keep its sizes right;
 //! - the mount: `mount`, `kernel_mount`, `device`, `threads`, `alive`, `ahead`; `memory` and `resuming` for the next process;
-//! - requests that are no calls of POSIX, or odd ones: `control`, `advice`, `directory_on`, `questions`, `jobs`, `environments`,
+//! - requests that are no calls of POSIX, or odd ones: `control`, `advice`, `new_directory`, `questions`, `jobs`, `environments`,
 //!   `special`, `exported`;
 //! - `selinux`: what is done where the kernel asks for security labels.
 
@@ -33,7 +33,6 @@ mod control;
 mod convert;
 mod credentials;
 mod device;
-mod directory_on;
 mod drive;
 mod environments;
 mod exported;
@@ -43,6 +42,7 @@ mod kernel;
 mod kernel_mount;
 mod memory;
 mod mount;
+mod new_directory;
 mod notices;
 mod pending_sizes;
 mod questions;
@@ -58,7 +58,6 @@ mod write_backs;
 pub use advice::advise;
 pub use alive::{StuckCalls, abort, ask, state};
 pub use device::{Serving, serve};
-pub use directory_on::make_directory;
 pub use jobs::Jobs;
 pub use kernel_mount::{KernelMount, Marks, UnmountError};
 pub use memory::{Found, KeeperMemory};
@@ -66,4 +65,5 @@ pub use mount::{
     FileLocks, FuseMount, FuseMountError, FuseMountOptions, Handover, Resumed, can_resume,
     check_device, is_mount_point, mount, resume, table_of,
 };
+pub use new_directory::make_directory;
 pub use questions::{Questions, question};

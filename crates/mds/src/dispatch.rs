@@ -59,7 +59,8 @@ impl Operations for Mdt {
                 Request::MdsGetattrName(request) => {
                     let (directory, name) = (request.mdt_body.fid1, request.name.as_ref());
                     let name = name.map_or(&b""[..], |name| name.as_bytes());
-                    let read = || self.getattr_name(context, &request);
+                    let above = self.above(context, directory, name).await?;
+                    let read = || self.getattr_name(context, &request, above);
                     self.exclusion.remote.shown(KeyRef::Name(directory, name), read).await
                 }
                 Request::MdsGetxattr(request) => {
@@ -285,9 +286,9 @@ impl Mdt {
                 self.reint_open(context, &request).await
             }
             Request::MdsReintCreate(request) => {
-                let mdt_body = self.inode(request.rec_reint.fid2).ok();
-                let mdt_body = mdt_body.map(|inode| self.body(&inode, false));
-                Ok(Outcome::ok(MdsReintCreateReply { mdt_body, ..Default::default() }))
+                let record = &request.rec_reint;
+                let reply = self.inode(record.fid2).map(|inode| self.created(&inode, record));
+                Ok(Outcome::ok(reply.unwrap_or_else(|_| MdsReintCreateReply::default())))
             }
             Request::MdsReintCreateSym(request) => {
                 let mdt_body = self.inode(request.rec_reint.fid2).ok();

@@ -85,7 +85,12 @@ impl Mdt {
     }
 
     /// The path from `root`, or from a directory of another MDT, which is named.
-    fn path(&self, fid: Fid, root: Fid, link: usize) -> Result<(Vec<u8>, Option<Fid>), Errno> {
+    pub(crate) fn path(
+        &self,
+        fid: Fid,
+        root: Fid,
+        link: usize,
+    ) -> Result<(Vec<u8>, Option<Fid>), Errno> {
         self.inode(fid)?;
         let mut names: Vec<Bytes> = Vec::new();
         let (mut at, mut which) = (fid, link);
@@ -103,7 +108,10 @@ impl Mdt {
             }
             // A number that no link has stands for any.
             let entry = links.swap_remove(if which < links.len() { which } else { 0 });
-            names.push(entry.name);
+            // The name of a stripe in its master is none to programs.
+            if self.master_of(at)?.is_none() {
+                names.push(entry.name);
+            }
             (at, which) = (entry.parent, 0);
         }
         names.reverse();

@@ -10,7 +10,8 @@ use crate::answer::add_acl;
 use crate::caller::{Caller, May};
 use crate::directory::Step;
 use crate::inode::{Inode, WholeInode};
-use crate::{Mdt, remote, xattrs};
+use crate::striped::Above;
+use crate::{Mdt, remote, striped, xattrs};
 
 /// Attributes, and what else was asked for.
 pub(crate) struct Description {
@@ -18,6 +19,8 @@ pub(crate) struct Description {
     /// Layout, default layout of a directory, or target of a symbolic link.
     pub(crate) extra: Bytes,
     pub(crate) acl: Bytes,
+    /// What new directories in a directory get as their stripes.
+    pub(crate) default: Bytes,
 }
 
 impl Mdt {
@@ -31,6 +34,7 @@ impl Mdt {
         let whole = self.whole_inode(asked.fid1)?;
         let mut found = self.getattr_of(context, &whole, asked)?;
         self.put_default_layout(&whole.inode, asked, &mut found)?;
+        put_default_in_layout(asked, &mut found);
         Ok(Outcome::ok(MdsGetattrReply {
             mdt_body: Some(found.body),
             mdt_md: found.extra,
@@ -44,10 +48,11 @@ impl Mdt {
         &self,
         context: &Context,
         request: &MdsGetattrName,
+        above: Above,
     ) -> Result<Outcome, Errno> {
         let asked = &request.mdt_body;
         let name = request.name.as_ref().map_or(&b""[..], |name| name.as_bytes());
-        let fid = self.resolve(asked, name)?.ok_or(Errno::ENOENT)?;
+        let fid = above.seen_for(self.resolve(asked, name)?.ok_or(Errno::ENOENT)?);
         if self.is_remote(fid) && !name.is_empty() {
             let mdt_body = Some(remote::named(fid));
             return Ok(Outcome::ok(MdsGetattrNameReply { mdt_body, ..Default::default() }));
@@ -55,6 +60,7 @@ impl Mdt {
         let whole = self.whole_inode(fid)?;
         let mut found = self.getattr_of(context, &whole, asked)?;
         self.put_default_layout(&whole.inode, asked, &mut found)?;
+        put_default_in_layout(asked, &mut found);
         Ok(Outcome::ok(MdsGetattrNameReply {
             mdt_body: Some(found.body),
             mdt_md: found.extra,
@@ -75,6 +81,9 @@ impl Mdt {
             other => other,
         })?;
         let caller = Caller::from(asked);
+        if let Step::Name(name) = &step {
+            self.check_place(directory.fid, name.as_bytes())?;
+        }
         caller.may(&*self.store, directory.fid, &directory.attributes, May::EXEC)?;
         Ok(self.child(&directory, &step)?.map(|child| child.fid))
     }
@@ -107,7 +116,13 @@ impl Mdt {
             }
             false => Bytes::new(),
         };
-        Ok(Description { body, extra, acl })
+        if whole.inode.is_directory() && asked.valid.contains(Valid::MEA) && asked.eadatasize > 0 {
+            extra = striped::add_layout(whole.xattrs.get(xattrs::LMV), &mut body);
+        }
+        let asks_default = whole.inode.is_directory() && asked.valid.contains(Valid::DEFAULT_MEA);
+        let default = whole.xattrs.get(xattrs::DEFAULT_LMV).filter(|_| asks_default);
+        let default = striped::add_default(default, &mut body);
+        Ok(Description { body, extra, acl, default })
     }
 
     /// Adds a directory's default layout, if the client asks for that.
@@ -131,5 +146,12 @@ impl Mdt {
             }
         }
         Ok(())
+    }
+}
+
+/// A plain getattr has one place for layouts: a default goes there, if a layout was not asked for as well.
+fn put_default_in_layout(asked: &MdtBody, found: &mut Description) {
+    if !asked.valid.contains(Valid::MEA) && !found.default.is_empty() {
+        found.extra = std::mem::take(&mut found.default);
     }
 }

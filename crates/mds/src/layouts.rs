@@ -215,6 +215,19 @@ impl Mdt {
     }
 }
 
+impl Mdt {
+    /// The default layout that a directory gets; `None` for one that says nothing, which is removed.
+    pub(crate) fn new_default_layout(
+        &self,
+        directory: Fid,
+        requested: Plan,
+    ) -> Result<Option<Bytes>, Errno> {
+        let old = self.default_layout(directory)?;
+        let plan = self.placement.default_plan(requested, old.as_ref())?;
+        Ok((!plan.is_empty()).then(|| plan.encode()))
+    }
+}
+
 impl ChangeSet<'_> {
     /// A directory gets a default layout; one that says nothing is removed.
     pub(crate) fn set_default_layout(
@@ -222,11 +235,9 @@ impl ChangeSet<'_> {
         directory: Fid,
         requested: Plan,
     ) -> Result<(), Errno> {
-        let old = self.mdt.default_layout(directory)?;
-        let plan = self.mdt.placement.default_plan(requested, old.as_ref())?;
-        match plan.is_empty() {
-            true => self.remove_xattr(directory, xattrs::LOV),
-            false => self.set_xattr(directory, xattrs::LOV, plan.encode()),
+        match self.mdt.new_default_layout(directory, requested)? {
+            Some(layout) => self.set_xattr(directory, xattrs::LOV, layout),
+            None => self.remove_xattr(directory, xattrs::LOV),
         }
         Ok(())
     }

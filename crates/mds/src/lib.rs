@@ -75,6 +75,7 @@ mod sequences;
 mod set_info;
 mod squash;
 mod statfs;
+mod striped;
 mod swap_layouts;
 mod sync;
 mod vouched_sizes;
@@ -96,10 +97,11 @@ pub use rebuild::{Obstacle, Rebuilt, rebuild, rebuild_all, repair_obstacle, skip
 pub use redo::{Redone, RedonePart, RefusedPart, redo_offline};
 pub use root::format_for_small_files;
 pub use sequences::has_other_mdts;
+pub use striped::DirectorySettings;
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
@@ -122,6 +124,7 @@ use crate::placement::Placement;
 use crate::restrictions::Restrictions;
 use crate::sequences::{Joining, Sequences};
 use crate::squash::Squash;
+use crate::striped::StripeFids;
 use crate::vouched_sizes::VouchedSizes;
 
 /// `atime_diff` at first, as in Lustre.
@@ -176,6 +179,10 @@ pub struct Mdt {
     placement: Placement,
     squash: Squash,
     restrictions: Restrictions,
+    directory_settings: Mutex<DirectorySettings>,
+    stripe_fids: StripeFids,
+    /// Choices of MDTs for stripes so far.
+    stripe_turn: AtomicUsize,
     dom: Dom,
     /// Seconds by which a time of access must be newer to be kept (`atime_diff`).
     atime_diff: AtomicI64,
@@ -215,6 +222,9 @@ impl Mdt {
             unfinished: UnfinishedParts::default(),
             squash: Squash::default(),
             restrictions: Restrictions::default(),
+            directory_settings: Mutex::default(),
+            stripe_fids: StripeFids::default(),
+            stripe_turn: AtomicUsize::new(0),
             atime_diff: AtomicI64::new(ATIME_DIFF),
         }))
     }

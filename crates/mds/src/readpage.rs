@@ -31,8 +31,15 @@ struct Walk<'a> {
 impl<'a> Walk<'a> {
     fn new(mdt: &'a Mdt, directory: Fid, hash: u64) -> Result<Self, Errno> {
         let parent = mdt.parent(directory)?;
+        // Of one that lies elsewhere its MDT would have to be asked: clients look `..` up.
+        let parent = match mdt.is_remote(parent) {
+            true => parent,
+            false => mdt.master_of(parent)?.unwrap_or(parent),
+        };
         let from = hash.to_be_bytes().to_vec();
-        let mut walk = Self { mdt, directory, parent, from, ahead: Vec::new(), is_over: false };
+        // What a master has are its stripes: clients list those.
+        let is_over = !mdt.stripes_of(directory)?.is_empty();
+        let mut walk = Self { mdt, directory, parent, from, ahead: Vec::new(), is_over };
         walk.add_dots(hash);
         Ok(walk)
     }

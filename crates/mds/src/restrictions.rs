@@ -7,6 +7,7 @@ use sheen_target::Context;
 use sheen_wire::connect::ConnectFlags;
 
 use crate::Mdt;
+use crate::caller::{Caller, Capability};
 
 /// It is not kept: an MDT that starts takes changes.
 #[derive(Debug)]
@@ -76,8 +77,13 @@ impl Mdt {
     }
 
     /// Whether a user whose group is `gid`, and who is not root, makes such directories.
-    pub(crate) fn lets_make_remote_directories(&self, gid: u32) -> bool {
+    fn lets_make_remote_directories(&self, gid: u32) -> bool {
         [gid, ALL_GROUPS].contains(&self.remote_directories_gid())
+    }
+
+    /// Whether a caller may say on which MDTs a directory lies.
+    pub(crate) fn may_choose_mdts(&self, caller: &Caller) -> bool {
+        caller.can(Capability::SysAdmin) || self.lets_make_remote_directories(caller.gid)
     }
 
     /// Whether a request must change nothing: its client mounts read-only, or the MDT is read-only. What

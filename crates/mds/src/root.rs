@@ -95,7 +95,11 @@ impl Mdt {
                 Ok(Step::DotDot) => return Err(Errno::EINVAL),
                 step => step?,
             };
-            let found = self.child(&at, &step)?.ok_or(Errno::ENOENT)?;
+            let directory = match &step {
+                Step::Name(name) => self.directory_with(at.fid, name.as_bytes())?,
+                Step::Dot | Step::DotDot => at.fid,
+            };
+            let found = self.child(&self.inode(directory)?, &step)?.ok_or(Errno::ENOENT)?;
             at = self.inode(found.fid)?;
         }
         if !at.is_directory() {

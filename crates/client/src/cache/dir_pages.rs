@@ -5,13 +5,13 @@
 //! of just that hash are done with: names may share a hash, and a chunk may end among them. Then the
 //! next chunk starts with the first of them again, so counting starts anew there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use sheen_types::Errno;
+use sheen_types::{Errno, Fid};
 use sheen_wire::codec::DecodeError;
 use sheen_wire::dir::{DirEntry, DirPage, HASH_END, PAGE_SIZE};
 
@@ -34,6 +34,15 @@ pub(crate) struct Chunk {
     /// Where the next chunk starts; [`HASH_END`] if there is none.
     end: u64,
     entries: Vec<DirEntry>,
+    /// Of a directory in stripes: what was read of each, this chunk's names and what follows them.
+    stripes: Vec<StripeChunks>,
+}
+
+/// Chunks of one stripe, one behind the other.
+#[derive(Clone, Debug)]
+pub(crate) struct StripeChunks {
+    pub(crate) stripe: Fid,
+    pub(crate) chunks: VecDeque<Arc<Chunk>>,
 }
 
 /// What is wrong with the pages that an MDT has sent.
@@ -82,12 +91,48 @@ impl Position {
 impl Chunk {
     /// Of a directory that was removed while it was open: it has no names any more.
     pub(crate) fn of_removed(start: u64) -> Self {
-        Self { start, end: HASH_END, entries: Vec::new() }
+        Self { start, end: HASH_END, entries: Vec::new(), stripes: Vec::new() }
+    }
+
+    /// The names that all stripes of a directory have from `start` on, up to where the first of them was read no further.
+    /// Of `.` and `..` the first stripe's stay, as those of the directory itself and the one that it is in.
+    pub(crate) fn merge(
+        start: u64,
+        (directory, above): (Fid, Fid),
+        stripes: Vec<StripeChunks>,
+    ) -> Self {
+        let end = stripes.iter().map(StripeChunks::end).min().unwrap_or(HASH_END);
+        let mut entries = Vec::new();
+        for (number, stripe) in stripes.iter().enumerate() {
+            let names = stripe.chunks.iter().flat_map(|chunk| chunk.own_entries());
+            let names = names.filter(|entry| start <= entry.hash && entry.hash < end);
+            entries.extend(names.filter_map(|entry| {
+                let fid = match &entry.name[..] {
+                    b"." => directory,
+                    b".." => above,
+                    _ => return Some(entry.clone()),
+                };
+                (number == 0).then(|| DirEntry { fid, ..entry.clone() })
+            }));
+        }
+        // Names of one hash stay in the order of stripes.
+        entries.sort_by_key(|entry| entry.hash);
+        Self { start, end, entries, stripes }
+    }
+
+    /// What it was merged of.
+    pub(crate) fn stripes(&self) -> &[StripeChunks] {
+        &self.stripes
+    }
+
+    /// The names that no next chunk has again.
+    fn own_entries(&self) -> impl Iterator<Item = &DirEntry> {
+        self.entries.iter().filter(|entry| entry.hash < self.end || self.end == HASH_END)
     }
 
     /// Puts the pages of one answer together.
     pub(crate) fn decode(start: u64, bulk: &[Bytes]) -> Result<Self, BadChunk> {
-        let mut chunk = Chunk { start, end: HASH_END, entries: Vec::new() };
+        let mut chunk = Self::of_removed(start);
         for part in bulk {
             if part.len() % PAGE_SIZE != 0 {
                 return Err(BadChunk::Length(part.len()));
@@ -147,6 +192,34 @@ impl Chunk {
     }
 }
 
+impl StripeChunks {
+    /// Nothing was read of it.
+    pub(crate) fn new(stripe: Fid) -> Self {
+        Self { stripe, chunks: VecDeque::new() }
+    }
+
+    /// Up to which hash it was read.
+    fn end(&self) -> u64 {
+        self.chunks.back().map_or(0, |chunk| chunk.end)
+    }
+
+    /// Drops what lies before a position; all if it was not read there.
+    pub(crate) fn drop_before(&mut self, position: Position) {
+        while self.chunks.front().is_some_and(|chunk| !chunk.holds(position)) {
+            self.chunks.pop_front();
+        }
+    }
+
+    /// From where it is to be read on, with others that are: where it was not read, or has less than half a chunk left and
+    /// fewer than `most` chunks.
+    pub(crate) fn reads_on(&self, position: Position, most: usize) -> Option<u64> {
+        let Some(last) = self.chunks.back() else { return Some(position.hash) };
+        let left = last.from(position).count();
+        let is_wanted = self.chunks.len() < most && left < last.entries.len().div_ceil(2);
+        (is_wanted && last.end != HASH_END).then_some(last.end)
+    }
+}
+
 impl DirPages {
     pub(crate) fn find(&self, position: Position) -> Option<Arc<Chunk>> {
         let chunks = self.0.lock();
@@ -165,7 +238,6 @@ impl DirPages {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use sheen_types::Fid;
     use sheen_wire::dir::{DirPageHeader, PageFlags};
 
     use super::*;

@@ -9,6 +9,7 @@ use super::covered::UnderUpdate;
 use super::limits::ABSENT_NAMES_MAX;
 use super::names::{CacheEpoch, DirectoryNames, DirectoryRead, NameChange, NameHash, NameHasher};
 use super::own_changes::OwnChangesSeen;
+use super::striping::Striping;
 
 /// What only a directory has.
 #[derive(Default)]
@@ -21,6 +22,8 @@ pub(crate) struct DirectoryState {
     pub(crate) removed: bool,
     /// Whether we ourselves have changed its names since its attributes were last asked.
     pub(crate) changed_here: bool,
+    /// How it lies on MDTs.
+    pub(crate) striping: Striping,
 }
 
 impl DirectoryState {

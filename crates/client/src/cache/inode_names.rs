@@ -39,6 +39,11 @@ impl InodeState {
         self.covered.all_names().any(|it| it.names.iter().any(is_it))
     }
 
+    /// A name of it that a lock covers.
+    pub(crate) fn covered_name(&self) -> Option<&(NodeId, Name)> {
+        self.covered.all_names().find_map(|it| it.names.first())
+    }
+
     /// Notes a name that was seen now, and with which MDT it is unless that is the inode's. It is sure only if the
     /// caller still holds the lock under which it saw the name.
     pub(crate) fn note_seen_name(&mut self, parent: NodeId, name: &Name, remote: Option<MdtIndex>) {
@@ -106,7 +111,7 @@ impl InodeState {
 mod tests {
     use sheen_types::{Fid, InodeBits};
 
-    use super::super::InodeTable;
+    use super::super::{InodeTable, Place};
     use super::*;
 
     const ROOT: Fid = Fid::ROOT;
@@ -119,15 +124,15 @@ mod tests {
             (inodes.pin(ROOT), inodes.pin(FILE), inodes.pin(Fid::new(0x2_0000_0401, 8)));
         let name = Name::new(b"f").expect("a name");
         file.state().covered.cover(InodeBits::LOOKUP);
-        inodes.remember_name(&root, &name, &file);
+        inodes.remember_name(&Place::whole(&root), &name, &file);
         assert!(file.state().keep_name(root.node, &name));
         // Answers to questions that were sent earlier: one that it is absent, and one that it is another file.
         inodes.note_name_absent(&root, &name);
-        inodes.remember_name(&root, &name, &other);
+        inodes.remember_name(&Place::whole(&root), &name, &other);
         assert_eq!(file.state().kept_names().0.count(), 1);
         assert!(!file.state().is_named(root.node, &name), "it is asked for");
         // The kernel's own call has removed it there.
-        inodes.remember_name(&root, &name, &file);
+        inodes.remember_name(&Place::whole(&root), &name, &file);
         inodes.forget_name(&root, &name);
         assert_eq!(file.state().kept_names().0.count(), 0);
     }
@@ -138,7 +143,7 @@ mod tests {
         let (root, file) = (inodes.pin(ROOT), inodes.pin(FILE));
         let name = Name::new(b"f").expect("a name");
         file.state().covered.cover(InodeBits::LOOKUP);
-        inodes.remember_name(&root, &name, &file);
+        inodes.remember_name(&Place::whole(&root), &name, &file);
         file.state().covered.uncover(InodeBits::LOOKUP);
         // Another name has brought a lock.
         file.state().covered.cover(InodeBits::LOOKUP);

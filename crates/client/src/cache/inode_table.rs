@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use sheen_types::{Fid, HashMap, MdtIndex, Name};
 
-use super::{Inode, inode_number};
+use super::{Inode, Place, inode_number};
 use crate::data::MdtLocations;
 use crate::records::Recorder;
 use crate::types::{FileType, NodeId};
@@ -168,14 +168,14 @@ impl InodeTable {
         self.locations.known(fid)
     }
 
-    /// Notes that `name` in `parent` is `child`. The name is covered by a lock of the directory's MDT.
-    pub(crate) fn remember_name(&self, parent: &Inode, name: &Name, child: &Arc<Inode>) {
-        let is_remote =
-            self.locations.has_several() && self.mdt_of(child.fid) != self.mdt_of(parent.fid);
-        let remote = self.mdt_of(parent.fid).filter(|_| is_remote);
+    /// Notes that `name` at `place` is `child`. The name is covered by a lock of the MDT of what has the name.
+    pub(crate) fn remember_name(&self, place: &Place<'_>, name: &Name, child: &Arc<Inode>) {
+        let (parent, mdt) = (place.directory, self.mdt_of(place.holder().fid));
+        let is_remote = self.locations.has_several() && self.mdt_of(child.fid) != mdt;
+        let remote = mdt.filter(|_| is_remote);
+        place.holder().state().forget_absent(name);
         {
-            let mut state = parent.state();
-            state.forget_absent(name);
+            let state = parent.state();
             if state.directory.children.get(name) == Some(&child.fid) {
                 drop(state);
                 return child.state().note_seen_name(parent.node, name, remote);
@@ -200,7 +200,7 @@ impl InodeTable {
     }
 
     fn remove_idle(&self, inode: &Arc<Inode>) {
-        let names = {
+        let (names, striping) = {
             let mut maps = self.maps.write();
             // It may have been removed already, and the table may have a new inode of that FID: releasing the
             // former one, as a revocation does late, must not remove the current one, which locks look up
@@ -215,8 +215,10 @@ impl InodeTable {
             if let Some(data) = state.file.data.take() {
                 data.idle();
             }
-            std::mem::take(&mut state.names.seen)
+            let striping = std::mem::take(&mut state.directory.striping);
+            (std::mem::take(&mut state.names.seen), striping)
         };
+        self.release_stripes(striping);
         for (parent, name) in names {
             if let Some(parent) = self.by_node(parent) {
                 let mut state = parent.state();
@@ -245,6 +247,13 @@ impl Maps {
             node = NodeId((node.0 & ((1 << 62) - 1) | 1 << 63) + 1);
         }
         node
+    }
+}
+
+impl Pin {
+    /// The inode stays pinned until its pins are counted down by hand.
+    pub(super) fn keep_pinned(self) {
+        self.inode.state().pins += 1;
     }
 }
 

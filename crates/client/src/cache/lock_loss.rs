@@ -57,10 +57,11 @@ impl InodeState {
         }
     }
 
-    /// Drops what `gone` covered, bits of locks of the inode's own MDT.
+    /// Drops what `gone` covered, bits of locks of the inode's own MDT. The kernel knows a directory as `node`.
     fn drop_covered(&mut self, gone: InodeBits, node: NodeId) -> StaleInKernel {
         let had_attributes = self.attributes_covered();
         let absent = self.covered.uncover(gone);
+        self.note_layout_uncovered();
         if !gone.is_empty() {
             self.note_lock_lost(gone);
         }
@@ -87,6 +88,16 @@ impl InodeState {
         stale
     }
 
+    /// Names that were known to be absent from a stripe of this directory are not any more.
+    fn note_absent_in_stripe_lost(&mut self, names: &[StaleName]) {
+        if !names.is_empty() {
+            self.note_absent_names_lost();
+        }
+        for stale in names {
+            self.forget_kept_child(&stale.name);
+        }
+    }
+
     /// Drops what a lock covered of an MDT that has names of the inode, but not the inode.
     fn drop_remote_names(&mut self, mdt: MdtIndex, stale: &mut StaleInKernel) {
         if self.covered.uncover_remote_names(mdt) {
@@ -108,6 +119,8 @@ impl InodeState {
 /// What remains to be done before a lock is cancelled.
 struct UncoveredInode {
     inode: Pin,
+    /// The directory that it is a stripe of.
+    master: Option<Pin>,
     stale: StaleInKernel,
     /// Files to be closed.
     closes: Vec<Arc<CachedOpen>>,
@@ -125,9 +138,12 @@ impl CoveredMetadata {
         let gone = bits.without(locks.covered_bits(lost.resource, bits));
         // Of an inode whose MDT is not known the lock may have covered either.
         let home = self.inodes.mdt_of(inode.fid);
+        let master = inode.state().stripe_of();
+        let master = master.and_then(|master| self.inodes.pin_known(master));
+        let node = master.as_ref().map_or(inode.node, |master| master.node);
         let mut state = inode.state();
         let mut stale = match home.is_none_or(|home| home == mdt) {
-            true => state.drop_covered(gone, inode.node),
+            true => state.drop_covered(gone, node),
             false => StaleInKernel::default(),
         };
         if home != Some(mdt) && gone.contains(InodeBits::LOOKUP) {
@@ -140,8 +156,11 @@ impl CoveredMetadata {
         };
         let children = state.children_of(&stale.children);
         drop(state);
+        if let Some(master) = &master {
+            master.state().note_absent_in_stripe_lost(&stale.names);
+        }
         stale.files = self.inodes.files_of(children);
-        Some(UncoveredInode { inode, stale, closes })
+        Some(UncoveredInode { inode, master, stale, closes })
     }
 
     /// Has the kernel ask for the names of a directory again of which it is not known any more who may search it. When
@@ -177,9 +196,13 @@ impl CoveredCache for CoveredByMdt {
         let metadata = Arc::clone(&self.metadata);
         Box::pin(async move {
             let kernel_cache = &metadata.kernel_cache;
-            let Some(UncoveredInode { inode, mut stale, closes }) = uncovered else { return };
+            let Some(UncoveredInode { inode, master, mut stale, closes }) = uncovered else {
+                return;
+            };
             if stale.attributes {
-                kernel_cache.invalidate_inode(&inode, Stale::Attributes).await.done().await;
+                // The kernel has those of a directory with its stripes merged in.
+                let shown = master.as_ref().unwrap_or(&inode);
+                kernel_cache.invalidate_inode(shown, Stale::Attributes).await.done().await;
             }
             metadata.expire_children(inode.node, &mut stale).await;
             kernel_cache.invalidate_names(stale.names).await;

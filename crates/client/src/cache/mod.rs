@@ -30,8 +30,9 @@ mod own_changes;
 mod page_estimates;
 mod replies;
 mod rights;
+mod striping;
 
-pub(crate) use dir_pages::{Chunk, DirPages, Position};
+pub(crate) use dir_pages::{Chunk, DirPages, Position, StripeChunks};
 pub(crate) use file_lock_records::FileLockRecords;
 pub(crate) use heat::{Heat, Rules as HeatRules};
 pub(crate) use inode::{Inode, InodeState, LayoutState, Xattrs};
@@ -47,6 +48,7 @@ pub(crate) use names::{CacheEpoch, ChangeOutcome, DirectoryRead, NameChange, Nam
 pub(crate) use open_cache::{Access, CachedOpen, OpenCacheRules};
 pub use page_estimates::PagesKept;
 pub(crate) use replies::{ReplyAttributes, read_layout};
+pub(crate) use striping::{Place, Striping};
 
 use sheen_types::{Fid, fid_seq};
 

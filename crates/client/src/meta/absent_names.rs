@@ -5,26 +5,34 @@
 //! So the requests at most double, and a small directory is known after two.
 
 use super::Meta;
-use crate::cache::{Chunk, DirectoryRead, Inode};
+use super::readdir::CHUNK_BYTES;
+use crate::cache::{Chunk, DirectoryRead, Inode, Place};
 use crate::types::Credentials;
 use sheen_ldlm::Policy;
 use sheen_types::{InodeBits, LockMode, Name};
 
 impl Meta {
+    /// Whether `name` is known to be absent by a question of its own. No RPC.
+    pub(crate) fn is_absent(&self, parent: &Inode, name: &Name) -> bool {
+        let place = self.known_place(parent, name);
+        place.is_ok_and(|it| it.is_some_and(|it| it.holder().state().is_absent(name)))
+    }
+
     /// Whether `name` is absent for certain, as the lock on all names of the directory guarantees.
     /// No RPC. The lock counts as used.
-    pub(crate) fn knows_absent(&self, parent: &Inode, name: &Name) -> bool {
+    pub(crate) fn knows_absent(&self, place: &Place<'_>, name: &Name) -> bool {
+        let holder = place.holder();
         let hash = self.cache.hasher.hash(name.as_bytes());
         {
-            let mut state = parent.state();
+            let mut state = holder.state();
             if !state.knows_absent(hash) {
                 return false;
             }
             state.keep_absent(name);
         }
-        let Some(mdt) = self.known_mdt(parent.fid) else { return false };
+        let Some(mdt) = self.known_mdt(holder.fid) else { return false };
         let policy = Policy::bits(InodeBits::UPDATE);
-        mdt.locks.find(parent.resource(), policy, LockMode::Pr).is_some()
+        mdt.locks.find(holder.resource(), policy, LockMode::Pr).is_some()
     }
 
     /// A lookup in `parent` was asked and found nothing: reads on if that is worth while. At most two
@@ -44,7 +52,7 @@ impl Meta {
         let reading = parent.state().begin_reading(&self.cache.hasher, from);
         let Some(reading) = reading else { return };
         // As above.
-        if let Ok(chunk) = self.readpage(who, parent, from).await {
+        if let Ok(chunk) = self.readpage(who, parent, from, CHUNK_BYTES).await {
             self.note_names(parent, &reading, &chunk);
         }
         drop(held);

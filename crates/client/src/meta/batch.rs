@@ -3,15 +3,18 @@
 //! What a part brings is taken over exactly as a lookup's answer is: the same locks, under which the same is kept. The
 //! MDT waits for nothing in a batch, so a part may fail where a lookup would not: it is to be asked alone then.
 //!
-//! Cost: one RPC; up to nine names or so go in the request itself, more as bulk.
+//! Cost: one RPC to each MDT of names; up to nine names or so go in the request itself, more as bulk.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use sheen_ldlm::{LockFlags, Policy};
 use sheen_rpc::{Bulk, Call};
 use sheen_types::access::May;
-use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, Name};
+use sheen_types::futures;
+use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, MdtIndex, Name};
 use sheen_wire::batch::{
     self, BUFFER_BYTES, BatchHeader, ButUpdateBuffer, ButUpdateHeader, INLINE_BYTES,
     REPLY_BYTES_MIN,
@@ -26,7 +29,7 @@ use sheen_wire::text::Text;
 
 use super::lookup::{InodeSnapshot, NameSnapshot, NotedName, getattr_valid};
 use super::{LookupDepth, Meta};
-use crate::cache::{Inode, Pin};
+use crate::cache::{Inode, Pin, Place};
 use crate::locks::{BatchAnswer, LockRequest, PendingBatch, PendingLock};
 use crate::mdt::Mdc;
 use crate::types::Credentials;
@@ -42,6 +45,12 @@ pub(crate) struct BatchedName {
     pub(crate) name: Name,
     pub(crate) fid: Option<Fid>,
 }
+
+/// A name with its number in the question and where it lies.
+type PlacedName<'a> = (usize, Place<'a>, &'a BatchedName);
+
+/// The names of each MDT.
+type MdtParts<'a> = BTreeMap<MdtIndex, (Arc<Mdc>, Vec<PlacedName<'a>>)>;
 
 /// What is known of a part's name when it is sent.
 struct PartAsked {
@@ -65,37 +74,62 @@ impl Mdc {
 }
 
 impl Meta {
-    /// Looks names of `parent` up. For each, `None` if it is not there, or an error if it must be asked alone. One RPC, and
-    /// one for each inode that is on another MDT.
+    /// Looks names of `parent` up. For each, `None` if it is not there, or an error if it must be asked alone. One RPC to
+    /// each MDT that has some of them, and one for each inode that is on another MDT.
     pub(crate) async fn lookup_batch(
         &self,
         who: &Credentials,
         parent: &Inode,
         names: &[BatchedName],
     ) -> Vec<Result<Option<Pin>, Errno>> {
-        let answered = self.ask_batch(who, parent, names).await;
-        answered.unwrap_or_else(|errno| names.iter().map(|_| Err(errno)).collect())
+        let (mut found, mut by_mdt) = (Vec::with_capacity(names.len()), MdtParts::new());
+        for (at, name) in names.iter().enumerate() {
+            // What it is answered by now.
+            found.push(Err(Errno::EAGAIN));
+            let placed = async {
+                let place = self.place(who, parent, &name.name).await?;
+                let mdt = self.mdt(place.holder().fid).await?;
+                Ok((mdt, place))
+            };
+            match placed.await {
+                Ok((mdt, place)) => {
+                    let of_mdt = by_mdt.entry(mdt.index).or_insert_with(|| (mdt, Vec::new()));
+                    of_mdt.1.push((at, place, name));
+                }
+                Err(errno) => found[at] = Err(errno),
+            }
+        }
+        let asked = by_mdt.into_values().map(|(mdt, parts)| async move {
+            let answered = self.ask_batch(who, &mdt, &parts).await;
+            let places = parts.iter().map(|(at, ..)| *at);
+            let answers = match answered {
+                Ok(answers) => answers,
+                Err(errno) => parts.iter().map(|_| Err(errno)).collect(),
+            };
+            places.zip(answers).collect::<Vec<_>>()
+        });
+        for (at, answer) in futures::all(asked.collect()).await.into_iter().flatten() {
+            found[at] = answer;
+        }
+        found
     }
 
     async fn ask_batch(
         &self,
         who: &Credentials,
-        parent: &Inode,
-        names: &[BatchedName],
+        mdt: &Arc<Mdc>,
+        names: &[PlacedName<'_>],
     ) -> Result<Vec<Result<Option<Pin>, Errno>>, Errno> {
-        if names.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mdt = self.mdt(parent.fid).await?;
-        let body = MdtBody {
-            eadatasize: PART_LAYOUT_BYTES,
-            ..who.body(parent.fid, getattr_valid(), who.group_for(parent, May::EXEC))
-        };
         let (mut asked, mut locks, mut parts) = (Vec::new(), Vec::new(), Parts::default());
-        for name in names {
-            let known = NameSnapshot::of(parent, &name.name);
+        for (_, place, name) in names {
+            let known = NameSnapshot::of(place, &name.name);
             asked.push(PartAsked { about: self.inode_snapshot(known.fid()), known });
-            let lock = mdt.locks.begin(part_lock(parent));
+            let lock = mdt.locks.begin(part_lock(place.holder()));
+            let group = who.group_for(place.directory, May::EXEC);
+            let body = MdtBody {
+                eadatasize: PART_LAYOUT_BYTES,
+                ..who.body(place.holder().fid, getattr_valid(), group)
+            };
             parts.add(&part(&lock, &body, name));
             locks.push(lock);
         }
@@ -104,19 +138,19 @@ impl Meta {
         let BatchAnswer { parts, connection } =
             answer.inspect_err(|errno| mdt.note_refusal(*errno))?;
         let mut noted = Vec::with_capacity(names.len());
-        for ((asked, name), (lock, answer)) in asked.iter().zip(names).zip(parts) {
+        for ((asked, (_, place, name)), (lock, answer)) in asked.iter().zip(names).zip(parts) {
             let taken = match answer {
                 // The parts behind it would wait, too.
                 Ok(reply) if waits(&reply) => Err(Errno::EPROTO),
                 Ok(reply) => {
-                    self.take_attributes(&mdt, &asked.about, lock, (reply, connection)).await
+                    self.take_attributes(mdt, &asked.about, lock, (reply, connection)).await
                 }
                 Err(errno) => Err(errno),
             };
             noted.push(match taken {
-                Ok(child) => Ok(Some(self.note_name(parent, &name.name, child))),
+                Ok(child) => Ok(Some(self.note_name(place, &name.name, child))),
                 Err(Errno::ENOENT) => {
-                    self.name_absent(parent, &name.name, &asked.known);
+                    self.name_absent(place, &name.name, &asked.known);
                     Ok(None)
                 }
                 Err(errno) => Err(errno),
@@ -124,9 +158,9 @@ impl Meta {
         }
         // Once none of these locks is in use.
         let mut found = Vec::with_capacity(names.len());
-        for (noted, name) in noted.into_iter().zip(names) {
+        for (noted, (_, place, name)) in noted.into_iter().zip(names) {
             found.push(match noted {
-                Ok(Some(child)) => self.find_noted(who, parent, &name.name, child).await,
+                Ok(Some(child)) => self.find_noted(who, place, &name.name, child).await,
                 Ok(None) => Ok(None),
                 Err(errno) => Err(errno),
             });
@@ -137,14 +171,14 @@ impl Meta {
     async fn find_noted(
         &self,
         who: &Credentials,
-        parent: &Inode,
+        place: &Place<'_>,
         name: &Name,
         noted: NotedName,
     ) -> Result<Option<Pin>, Errno> {
         let depth = LookupDepth::Attributes;
-        match self.ask_if_remote(who, parent, name, (noted, depth)).await {
+        match self.ask_if_remote(who, place, name, (noted, depth)).await {
             // See there.
-            Ok(None) => self.find_name(who, parent, name, depth).await,
+            Ok(None) => self.find_name(who, place, name, depth).await,
             found => found,
         }
     }

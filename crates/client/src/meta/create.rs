@@ -1,18 +1,20 @@
-//! Making anything but an open file: one `MDS_REINT` (create).
+//! Making anything but an open file: one `MDS_REINT` (create). A directory that is to lie otherwise than its parent goes to the
+//! MDT of its first stripe, with the wish.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
+use sheen_layout::directory::DirectoryWish;
 use sheen_rpc::Call;
 use sheen_types::access::May;
-use sheen_types::{Errno, Fid, MdtIndex, Name};
-use sheen_wire::lmv::{LmvEa, LmvMagic, LmvUserMd};
+use sheen_types::{Errno, Fid, Name};
 use sheen_wire::md::{Bias, MdsOpenFlags, RecCreate, ReintOp};
 use sheen_wire::messages::{MdsReintCreate, MdsReintCreateSym};
 use sheen_wire::text::Text;
 
+use super::place::Tries;
 use super::{ACL_ROOM, Meta};
-use crate::cache::{CacheEpoch, ChangeOutcome, Inode, Pin, ReplyAttributes};
+use crate::cache::{CacheEpoch, ChangeOutcome, Inode, Pin, Place, ReplyAttributes};
 use crate::call;
 use crate::mdt::Mdc;
 use crate::types::{Credentials, FileType, TYPE_MASK};
@@ -26,8 +28,8 @@ pub(crate) struct CreateRequest {
     pub(crate) rdev: u32,
     /// Target of a symbolic link.
     pub(crate) target: Option<Bytes>,
-    /// A directory's MDT, if that is chosen.
-    pub(crate) on: Option<MdtIndex>,
+    /// How a directory is to lie on MDTs, if that is chosen.
+    pub(crate) wish: Option<DirectoryWish>,
 }
 
 impl Meta {
@@ -37,17 +39,34 @@ impl Meta {
         who: &Credentials,
         parent: &Inode,
         name: &Name,
-        new: CreateRequest,
+        new: &CreateRequest,
     ) -> Result<Pin, Errno> {
-        let names = self.mdt(parent.fid).await?;
-        let mdt = match new.on {
-            Some(index) => self.mdts.by_index(index).ok_or(Errno::ENODEV)?,
+        let mut tries = Tries::default();
+        loop {
+            let place = self.place(who, parent, name).await?;
+            match self.create_at(who, &place, name, new).await {
+                Err(errno) if self.may_be_elsewhere(&place, &mut tries, errno) => {}
+                made => return made,
+            }
+        }
+    }
+
+    async fn create_at(
+        &self,
+        who: &Credentials,
+        place: &Place<'_>,
+        name: &Name,
+        new: &CreateRequest,
+    ) -> Result<Pin, Errno> {
+        let names = self.mdt(place.holder().fid).await?;
+        let mdt = match &new.wish {
+            Some(wish) => self.mdt_of_wish(wish, &names)?,
             None => Arc::clone(&names),
         };
         let fid = mdt.fids.next().await?;
-        let dlm_req = self.cancel_early(&mdt, &[(parent, names.conflicting_names())]).await;
-        let changing = self.begin_change(parent, Some(name), None).await;
-        let rec_reint = self.create_record(who, parent, fid, &new);
+        let dlm_req = self.cancel_early(&mdt, &[(place.holder(), names.conflicting_names())]).await;
+        let changing = self.begin_change(place, Some(name), None).await;
+        let rec_reint = self.create_record(who, place, fid, new);
         let target = new.target.clone();
         let made = match &new.target {
             Some(target) => {
@@ -66,7 +85,7 @@ impl Meta {
                 let request = MdsReintCreate {
                     rec_reint,
                     name: Some(Text::from(name)),
-                    eadata: new.on.map_or_else(Bytes::new, wish_for),
+                    eadata: new.wish.as_ref().map(|wish| wish.to_ea().encode()).unwrap_or_default(),
                     dlm_req,
                     ..MdsReintCreate::default()
                 };
@@ -80,7 +99,7 @@ impl Meta {
         let (body, transno) = made?;
         let body = call::need(body)?;
         // It is made, whatever it is.
-        self.changed(&mdt, transno, &[parent]);
+        self.changed(&mdt, transno, &[place.directory]);
         self.check_made(&mdt, fid, body.fid1).await?;
         let pin = self.cache.inodes.pin(body.fid1);
         let nothing = Bytes::new();
@@ -88,7 +107,7 @@ impl Meta {
         pin.apply_reply(&attributes, None, &CacheEpoch::UNKNOWN);
         pin.state().target = target;
         self.changed(&mdt, transno, &[&pin]);
-        self.cache.inodes.remember_name(parent, name, &pin);
+        self.cache.inodes.remember_name(place, name, &pin);
         Ok(pin)
     }
 
@@ -106,14 +125,25 @@ impl Meta {
         self.mdts.check_answered(mdt, made).await
     }
 
+    /// The MDT that makes a directory: that of its first stripe.
+    ///
+    /// # Errors
+    /// `ENODEV` if there is none of that number.
+    fn mdt_of_wish(&self, wish: &DirectoryWish, names: &Arc<Mdc>) -> Result<Arc<Mdc>, Errno> {
+        match wish.mdts.first().copied().or(wish.first) {
+            Some(index) => self.mdts.by_index(index).ok_or(Errno::ENODEV),
+            None => Ok(Arc::clone(names)),
+        }
+    }
+
     fn create_record(
         &self,
         who: &Credentials,
-        parent: &Inode,
+        place: &Place<'_>,
         fid: Fid,
         new: &CreateRequest,
     ) -> RecCreate {
-        let (suppgid1, suppgid2) = who.groups_for(parent, May::WRITE.and(May::EXEC));
+        let (suppgid1, suppgid2) = who.groups_for(place.directory, May::WRITE.and(May::EXEC));
         let mut record = RecCreate {
             opcode: ReintOp::CREATE,
             cap: who.capabilities(),
@@ -121,7 +151,7 @@ impl Meta {
             fsgid: who.gid,
             suppgid1,
             suppgid2,
-            fid1: parent.fid,
+            fid1: place.holder().fid,
             fid2: fid,
             time: self.seconds(),
             rdev: new.rdev.into(),
@@ -134,17 +164,10 @@ impl Meta {
             // MDS_MKDIR_LMV, which shares its bit with MDS_OPEN_RESYNC.
             record.set_flags(MdsOpenFlags::RESYNC);
         }
-        if new.on.is_some() {
+        if new.wish.is_some() {
             record.set_flags(MdsOpenFlags::RESYNC | MdsOpenFlags::CREAT);
             record.bias = Bias::SETSTRIPE_CREATE;
         }
         record
     }
-}
-
-/// The wish for a directory that lies in one piece on this MDT, as `lfs mkdir -i` makes it.
-fn wish_for(mdt: MdtIndex) -> Bytes {
-    let header =
-        LmvUserMd { magic: LmvMagic::USER, stripe_offset: mdt.0.into(), ..LmvUserMd::default() };
-    LmvEa::User { header, objects: Vec::new() }.encode()
 }

@@ -1,33 +1,78 @@
 //! Attributes of a known inode: one `LDLM_ENQUEUE` with a getattr intent by FID, or one `MDS_GETATTR` where
-//! this client has the lock and has changed the inode under it.
+//! this client has the lock and has changed the inode under it. Of a directory in stripes the master and each stripe are asked
+//! so, each under its own lock; [`crate::posix`] merges them. `ls -l` of a directory costs one batch for each 64 names, and for
+//! each directory among them that lies in N stripes N requests more, sent at once; none while locks cover them.
 
 use bytes::Bytes;
 use sheen_rpc::Call;
 use sheen_types::Errno;
 use sheen_types::access::May;
+use sheen_types::futures;
 use sheen_wire::messages::MdsGetattr;
 
 use super::lookup::getattr_valid;
-use super::remote::refuse_striped;
+use super::place::said_striping;
 use super::{ACL_ROOM, LookupDepth, Meta};
 use crate::cache::{Inode, ReplyAttributes};
 use crate::call;
 use crate::types::Credentials;
 
+/// How often the layout of a directory may change under one question.
+const TRIES_MAX: u32 = 4;
+
 impl Meta {
+    /// Whether locks cover all attributes of an inode that MDTs keep: of a directory in stripes those of all of them.
+    pub(crate) fn attributes_covered(&self, inode: &Inode) -> bool {
+        {
+            let state = inode.state();
+            if !state.attributes_covered() {
+                return false;
+            }
+            if state.master_layout().is_none() {
+                return true;
+            }
+        }
+        let stripes = self.cache.inodes.stripes_of(inode);
+        stripes.iter().all(|stripe| stripe.state().attributes_covered())
+    }
+
+    /// Asks for those attributes of `inode` that no lock covers, with locks on them. One RPC, and one for each stripe, all of
+    /// those at once.
+    pub(crate) async fn refresh(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
+        for _ in 0..TRIES_MAX {
+            let is_covered = inode.state().attributes_covered();
+            if !is_covered {
+                self.getattr(who, inode).await?;
+            }
+            let stripes = self.cache.inodes.stripes_of(inode);
+            let lacking = stripes.iter().filter(|stripe| !stripe.state().attributes_covered());
+            let asked: Vec<_> = lacking.map(|stripe| self.getattr(who, stripe)).collect();
+            match futures::all_ok(asked).await {
+                // It is gone, or lies otherwise now.
+                Err(Errno::ENOENT | Errno::ESTALE) => {
+                    self.cache.inodes.forget_striping(inode);
+                    self.getattr(who, inode).await?;
+                }
+                answer => return answer,
+            }
+        }
+        // A stripe that its layout has was lost.
+        Err(Errno::EIO)
+    }
+
     /// Asks for the attributes of `inode`, with a lock on them. One RPC.
     pub(crate) async fn getattr(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
         if inode.state().attributes_locked() {
             return self.getattr_again(who, inode).await;
         }
-        let found = self.getattr_intent(who, inode, None, LookupDepth::Attributes).await?;
+        let found = self.getattr_intent(who, inode, LookupDepth::Attributes).await?;
         found.is(inode)
     }
 
     /// Asks for mode, owner, group and access control list of `inode`, with a lock on them that
     /// changes of a directory's names leave alone. One RPC.
     pub(crate) async fn rights(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
-        let found = self.getattr_intent(who, inode, None, LookupDepth::Name).await?;
+        let found = self.getattr_intent(who, inode, LookupDepth::Name).await?;
         found.is(inode)
     }
 
@@ -44,10 +89,11 @@ impl Meta {
         if body.fid1 != inode.fid {
             return Err(Errno::EPROTO);
         }
-        refuse_striped(&body, &answer.reply.mdt_md)?;
+        let said = said_striping(&body, &answer.reply.mdt_md)?;
         let nothing = Bytes::new();
         let attributes = ReplyAttributes { body: &body, layout: &nothing, acl: &answer.reply.acl };
         inode.apply_unlocked_reply(&attributes, &asked);
+        self.note_striping(inode, said);
         Ok(())
     }
 }

@@ -8,7 +8,8 @@ use sheen_wire::messages::MdsReintLink;
 use sheen_wire::text::Text;
 
 use super::Meta;
-use crate::cache::{ChangeOutcome, Inode};
+use super::place::Tries;
+use crate::cache::{ChangeOutcome, Inode, Place};
 use crate::call;
 use crate::types::Credentials;
 
@@ -21,11 +22,29 @@ impl Meta {
         parent: &Inode,
         name: &Name,
     ) -> Result<(), Errno> {
-        let mdt = self.mdt(parent.fid).await?;
+        let mut tries = Tries::default();
+        loop {
+            let place = self.place(who, parent, name).await?;
+            match self.link_at(who, inode, &place, name).await {
+                Err(errno) if self.may_be_elsewhere(&place, &mut tries, errno) => {}
+                linked => return linked,
+            }
+        }
+    }
+
+    async fn link_at(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        place: &Place<'_>,
+        name: &Name,
+    ) -> Result<(), Errno> {
+        let (parent, holder) = (place.directory, place.holder());
+        let mdt = self.mdt(holder.fid).await?;
         let links = InodeBits::LOOKUP | InodeBits::UPDATE | InodeBits::XATTR;
-        let wanted = [(parent, mdt.conflicting_names()), (inode, links)];
+        let wanted = [(holder, mdt.conflicting_names()), (inode, links)];
         let dlm_req = self.cancel_early(&mdt, &wanted).await;
-        let changing = self.begin_change(parent, Some(name), None).await;
+        let changing = self.begin_change(place, Some(name), None).await;
         let request = MdsReintLink {
             rec_reint: RecLink {
                 opcode: ReintOp::LINK,
@@ -35,7 +54,7 @@ impl Meta {
                 suppgid1: who.group_for(inode, May::NOTHING),
                 suppgid2: who.group_for(parent, May::WRITE.and(May::EXEC)),
                 fid1: inode.fid,
-                fid2: parent.fid,
+                fid2: holder.fid,
                 time: self.seconds(),
                 ..RecLink::default()
             },

@@ -9,9 +9,9 @@ use sheen_wire::messages::{LdlmIntentGetattr, LdlmIntentGetattrReply};
 use sheen_wire::text::Text;
 
 use super::inline::data_value;
-use super::remote::refuse_striped;
+use super::place::{Tries, said_striping};
 use super::{ACL_ROOM, Meta};
-use crate::cache::{CacheEpoch, Inode, Pin, ReplyAttributes};
+use crate::cache::{CacheEpoch, Inode, Pin, Place, ReplyAttributes};
 use crate::call;
 use crate::locks::{LockReference, LockRequest, PendingLock};
 use crate::mdt::{Mdc, intent_status};
@@ -45,9 +45,13 @@ pub(super) struct NameSnapshot {
 }
 
 impl NameSnapshot {
-    pub(super) fn of(parent: &Inode, name: &Name) -> Self {
-        let state = parent.state();
-        Self { fid: state.directory.children.get(name).copied(), asked: state.epoch() }
+    pub(super) fn of(place: &Place<'_>, name: &Name) -> Self {
+        let (fid, asked) = {
+            let state = place.directory.state();
+            (state.directory.children.get(name).copied(), state.epoch())
+        };
+        let asked = if place.is_in_stripe() { place.holder().state().epoch() } else { asked };
+        Self { fid, asked }
     }
 
     /// The inode that it stood for.
@@ -130,11 +134,18 @@ impl Meta {
         name: &Name,
         depth: LookupDepth,
     ) -> Result<Option<Pin>, Errno> {
-        let found = self.find_name(who, parent, name, depth).await?;
-        if found.is_none() {
-            self.learn_names(who, parent).await;
+        let mut tries = Tries::default();
+        loop {
+            let place = self.place(who, parent, name).await?;
+            match self.find_name(who, &place, name, depth).await {
+                Ok(None) => {
+                    self.learn_names(who, place.holder()).await;
+                    return Ok(None);
+                }
+                Err(errno) if self.may_be_elsewhere(&place, &mut tries, errno) => {}
+                found => return found,
+            }
         }
-        Ok(found)
     }
 
     /// The same, of this name alone. The lock on a name is released before the MDT of its inode is asked: another client may
@@ -143,23 +154,23 @@ impl Meta {
     pub(super) async fn find_name(
         &self,
         who: &Credentials,
-        parent: &Inode,
+        place: &Place<'_>,
         name: &Name,
         depth: LookupDepth,
     ) -> Result<Option<Pin>, Errno> {
         let mut gone = None;
         loop {
-            let known = NameSnapshot::of(parent, name);
-            let noted = match self.getattr_intent(who, parent, Some(name), depth).await {
-                Ok(found) => self.note_name(parent, name, found),
+            let known = NameSnapshot::of(place, name);
+            let noted = match self.getattr_name(who, place, name, depth).await {
+                Ok(found) => self.note_name(place, name, found),
                 Err(Errno::ENOENT) => {
-                    self.name_absent(parent, name, &known);
+                    self.name_absent(place, name, &known);
                     return Ok(None);
                 }
                 Err(errno) => return Err(errno),
             };
             let fid = noted.pin.fid;
-            let found = self.ask_if_remote(who, parent, name, (noted, depth)).await?;
+            let found = self.ask_if_remote(who, place, name, (noted, depth)).await?;
             if found.is_some() || gone.replace(fid) == Some(fid) {
                 return Ok(found);
             }
@@ -168,8 +179,8 @@ impl Meta {
 
     /// Notes what a name stands for, while the lock that came with it is in use, and releases that: the inode's MDT
     /// answers when a change over both is on both, and the name's MDT may want the lock back for it.
-    pub(super) fn note_name(&self, parent: &Inode, name: &Name, found: FoundInode) -> NotedName {
-        self.cache.inodes.remember_name(parent, name, &found.pin);
+    pub(super) fn note_name(&self, place: &Place<'_>, name: &Name, found: FoundInode) -> NotedName {
+        self.cache.inodes.remember_name(place, name, &found.pin);
         NotedName { pin: found.pin, is_remote: found.is_remote }
     }
 
@@ -178,7 +189,7 @@ impl Meta {
     pub(super) async fn ask_if_remote(
         &self,
         who: &Credentials,
-        parent: &Inode,
+        place: &Place<'_>,
         name: &Name,
         (NotedName { pin, is_remote }, depth): (NotedName, LookupDepth),
     ) -> Result<Option<Pin>, Errno> {
@@ -188,7 +199,7 @@ impl Meta {
         match self.attributes_of_remote(who, &pin, depth).await {
             Ok(()) => Ok(Some(pin)),
             Err(Errno::ENOENT) => {
-                self.cache.inodes.note_name_absent(parent, name);
+                self.cache.inodes.note_name_absent(place.directory, name);
                 Ok(None)
             }
             Err(errno) => Err(errno),
@@ -196,42 +207,53 @@ impl Meta {
     }
 
     /// Notes that a directory has no such name.
-    pub(super) fn name_absent(&self, parent: &Inode, name: &Name, known: &NameSnapshot) {
-        self.cache.inodes.note_name_absent(parent, name);
-        let mut state = parent.state();
+    pub(super) fn name_absent(&self, place: &Place<'_>, name: &Name, known: &NameSnapshot) {
+        self.cache.inodes.note_name_absent(place.directory, name);
+        let mut state = place.holder().state();
         if state.unbroken_since(&known.asked) {
             state.keep_absent(name);
         }
     }
 
-    /// The intent itself: of a name in `inode`, or without one of `inode`.
+    /// The intent itself, of an inode.
     pub(super) async fn getattr_intent(
         &self,
         who: &Credentials,
         inode: &Inode,
-        name: Option<&Name>,
         depth: LookupDepth,
     ) -> Result<FoundInode, Errno> {
-        let mut body = who.body(inode.fid, getattr_valid(), who.group_for(inode, May::EXEC));
-        if name.is_none() {
-            body.fid2 = inode.fid;
-        }
-        self.getattr_intent_with(who, inode, name, (depth, body)).await
+        let group = who.group_for(inode, May::EXEC);
+        let body = MdtBody { fid2: inode.fid, ..who.body(inode.fid, getattr_valid(), group) };
+        self.getattr_intent_with(who, &Place::whole(inode), None, (depth, body)).await
     }
 
-    /// As [`Self::getattr_intent`], with this `body`.
+    /// The same of a name.
+    async fn getattr_name(
+        &self,
+        who: &Credentials,
+        place: &Place<'_>,
+        name: &Name,
+        depth: LookupDepth,
+    ) -> Result<FoundInode, Errno> {
+        let group = who.group_for(place.directory, May::EXEC);
+        let body = who.body(place.holder().fid, getattr_valid(), group);
+        self.getattr_intent_with(who, place, Some(name), (depth, body)).await
+    }
+
+    /// The intent of a name, or without one of what is asked at `place`, with this `body`.
     pub(super) async fn getattr_intent_with(
         &self,
         who: &Credentials,
-        inode: &Inode,
+        place: &Place<'_>,
         name: Option<&Name>,
         (depth, body): (LookupDepth, MdtBody),
     ) -> Result<FoundInode, Errno> {
+        let inode = place.holder();
         let mdt = self.mdt(inode.fid).await?;
         let (opc, bits) = depth.intent();
         let about = match name {
             None => Some(inode.fid),
-            Some(name) => inode.state().directory.children.get(name).copied(),
+            Some(name) => place.directory.state().directory.children.get(name).copied(),
         };
         let about = self.inode_snapshot(about);
         let pending = mdt.locks.begin(LockRequest {
@@ -275,9 +297,8 @@ impl Meta {
         if let Some(errno) = intent_status(lock.policy_res2) {
             return Err(errno);
         }
-        if let Some(body) = &reply.mdt_body {
-            refuse_striped(body, &reply.mdt_md)?;
-        }
+        let said = reply.mdt_body.as_ref().map(|body| said_striping(body, &reply.mdt_md));
+        let said = said.transpose()?;
         let value = data_value(&lock, reply.mdt_body.as_ref());
         let held = pending.granted_with(&lock, &value, connection).await?;
         let body = call::need(reply.mdt_body)?;
@@ -289,6 +310,9 @@ impl Meta {
         self.mdts.check_answered(mdt, pin.fid).await?;
         let attributes = ReplyAttributes { body: &body, layout: &reply.mdt_md, acl: &reply.acl };
         pin.apply_reply(&attributes, held.as_ref(), &about.asked(pin.fid));
+        if let Some(said) = said {
+            self.note_striping(&pin, said);
+        }
         Ok(FoundInode { pin, _held: held, is_remote: false })
     }
 }

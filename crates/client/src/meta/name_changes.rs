@@ -8,21 +8,21 @@ use sheen_types::{InodeBits, Name};
 use sheen_wire::connect::ConnectFlags2;
 
 use super::Meta;
-use crate::cache::{ChangeOutcome, Inode, NameChange};
+use crate::cache::{ChangeOutcome, Inode, NameChange, Place};
 use crate::mdt::Mdc;
 
 /// A change of a directory's names, from before its request goes out until its answer is here. One that is
 /// dropped in between stays under way: when the server executes it is unknown.
 #[must_use]
 pub(super) struct ChangeGuard<'a> {
-    directory: &'a Inode,
+    holder: &'a Inode,
     change: NameChange,
 }
 
 impl ChangeGuard<'_> {
     /// It was answered.
     pub(super) fn end(self, done: ChangeOutcome) {
-        self.directory.state().directory.names_mut().end(&self.change, done);
+        self.holder.state().directory.names_mut().end(&self.change, done);
     }
 }
 
@@ -48,13 +48,14 @@ impl Meta {
     /// an earlier question may still be on its way to the kernel.
     pub(super) async fn begin_change<'a>(
         &self,
-        directory: &'a Inode,
+        place: &'a Place<'_>,
         adds: Option<&Name>,
         removes: Option<&Name>,
     ) -> ChangeGuard<'a> {
+        let holder = place.holder();
         let hash = |name: &Name| self.cache.hasher.hash(name.as_bytes());
         let (change, had_attributes) = {
-            let mut state = directory.state();
+            let mut state = holder.state();
             for name in [adds, removes].into_iter().flatten() {
                 state.forget_absent(name);
             }
@@ -62,8 +63,8 @@ impl Meta {
             (state.begin_change(adds.map(hash), removes.map(hash)), had_attributes)
         };
         if had_attributes {
-            self.cache.kernel_cache.invalidate_attributes_but_size(directory.node).await;
+            self.cache.kernel_cache.invalidate_attributes_but_size(place.directory.node).await;
         }
-        ChangeGuard { directory, change }
+        ChangeGuard { holder, change }
     }
 }

@@ -16,9 +16,9 @@ use sheen_wire::text::Text;
 
 use super::inline::data_value;
 use super::lookup::InodeSnapshot;
-use super::remote::refuse_striped;
+use super::place::{SaidStriping, Tries, said_striping};
 use super::{ACL_ROOM, Meta};
-use crate::cache::{ChangeOutcome, Inode, Pin, ReplyAttributes};
+use crate::cache::{ChangeOutcome, Inode, Pin, Place, ReplyAttributes};
 use crate::call::{self, TypedReply};
 use crate::locks::{LockReference, LockRequest, PendingLock};
 use crate::mdt::{HandleCell, Mdc, MdtOpen, intent_status};
@@ -52,14 +52,14 @@ enum OpenAnswer {
 #[derive(Clone, Copy)]
 pub(super) enum OpenTarget<'a> {
     /// A name, made with this mode if absent.
-    Create { parent: &'a Inode, name: &'a Name, mode: u32, fid: Fid },
+    Create { place: &'a Place<'a>, name: &'a Name, mode: u32, fid: Fid },
     /// A name.
-    Name { parent: &'a Inode, name: &'a Name },
+    Name { place: &'a Place<'a>, name: &'a Name },
     /// A known inode.
     Known(&'a Inode),
-    /// What a name in `parent` stands for, an inode of another MDT than the name's, which has been asked already; by an
+    /// What a name at `place` stands for, an inode of another MDT than the name's, which has been asked already; by an
     /// open that `creates` if need be.
-    Remote { inode: &'a Inode, parent: &'a Inode, creates: bool },
+    Remote { inode: &'a Inode, place: &'a Place<'a>, creates: bool },
 }
 
 /// The MDT's answer to an open, and what waits for it.
@@ -84,18 +84,24 @@ impl<'a> OpenTarget<'a> {
     /// parent, and an open by name too, and the MDT grants one on the file.
     fn asked_on(&self) -> &'a Inode {
         match self {
-            Self::Create { parent: on, .. }
-            | Self::Name { parent: on, .. }
-            | Self::Known(on)
-            | Self::Remote { inode: on, .. } => on,
+            Self::Create { place, .. } | Self::Name { place, .. } => place.holder(),
+            Self::Known(on) | Self::Remote { inode: on, .. } => on,
+        }
+    }
+
+    /// The directory in which the open makes something, or else what it opens.
+    fn changes(&self) -> &'a Inode {
+        match self {
+            Self::Create { place, .. } | Self::Name { place, .. } => place.directory,
+            Self::Known(on) | Self::Remote { inode: on, .. } => on,
         }
     }
 
     /// The inode that it is known to be.
     fn known(&self) -> Option<Fid> {
         match self {
-            Self::Create { parent, name, .. } | Self::Name { parent, name } => {
-                parent.state().directory.children.get(*name).copied()
+            Self::Create { place, name, .. } | Self::Name { place, name } => {
+                place.directory.state().directory.children.get(*name).copied()
             }
             Self::Known(inode) | Self::Remote { inode, .. } => Some(inode.fid),
         }
@@ -219,13 +225,20 @@ impl Meta {
         name: &Name,
     ) -> Result<OpenedInode, Errno> {
         let flags = wire_flags(OpenFlags(0));
-        let mut opened =
-            self.open_intent(who, OpenTarget::Name { parent, name }, flags, None).await?;
-        if !opened.name_noted {
-            self.cache.inodes.remember_name(parent, name, &opened.pin);
+        let mut tries = Tries::default();
+        loop {
+            let place = self.place(who, parent, name).await?;
+            let target = OpenTarget::Name { place: &place, name };
+            let mut opened = match self.open_intent(who, target, flags, None).await {
+                Err(errno) if self.may_be_elsewhere(&place, &mut tries, errno) => continue,
+                opened => opened?,
+            };
+            if !opened.name_noted {
+                self.cache.inodes.remember_name(&place, name, &opened.pin);
+            }
+            opened.release_locks();
+            return Ok(opened);
         }
-        opened.release_locks();
-        Ok(opened)
     }
 
     /// Opens `name` in `parent`, creating it if absent. RPCs as [`Meta::open_name`]. With `caches` it asks for the lock that
@@ -236,13 +249,31 @@ impl Meta {
         parent: &Inode,
         name: &Name,
         mode: u32,
+        how: (OpenFlags, bool),
+    ) -> Result<OpenedInode, Errno> {
+        let mut tries = Tries::default();
+        loop {
+            let place = self.place(who, parent, name).await?;
+            match self.open_create_at(who, &place, name, mode, how).await {
+                Err(errno) if self.may_be_elsewhere(&place, &mut tries, errno) => {}
+                opened => return opened,
+            }
+        }
+    }
+
+    async fn open_create_at(
+        &self,
+        who: &Credentials,
+        place: &Place<'_>,
+        name: &Name,
+        mode: u32,
         (flags, caches): (OpenFlags, bool),
     ) -> Result<OpenedInode, Errno> {
-        let fid = self.mdt(parent.fid).await?.fids.next().await?;
+        let fid = self.mdt(place.holder().fid).await?.fids.next().await?;
         let lock = if caches { MdsOpenFlags::LOCK } else { MdsOpenFlags::NONE };
         let flags = wire_flags(flags) | MdsOpenFlags::CREAT | lock;
-        let changing = self.begin_change(parent, Some(name), None).await;
-        let target = OpenTarget::Create { parent, name, mode, fid };
+        let changing = self.begin_change(place, Some(name), None).await;
+        let target = OpenTarget::Create { place, name, mode, fid };
         let opened = self.open_intent(who, target, flags, None).await;
         let not_added = match &opened {
             Ok(opened) => !opened.created,
@@ -252,7 +283,7 @@ impl Meta {
         let mut opened = opened?;
         // The name is sure as long as that lock is in use.
         if !opened.name_noted {
-            self.cache.inodes.remember_name(parent, name, &opened.pin);
+            self.cache.inodes.remember_name(place, name, &opened.pin);
         }
         if !caches {
             opened.release_locks();
@@ -268,13 +299,14 @@ impl Meta {
         parent: &Inode,
         layout: Option<Bytes>,
     ) -> Result<OpenedInode, Errno> {
-        let fid = self.mdt(parent.fid).await?.fids.next().await?;
         let name = format!("{VOLATILE}:0000:{:04X}", self.world.random.number() as u16);
         // A legal name: ours.
         let name = Name::new(name.as_bytes()).map_err(|_| Errno::EINVAL)?;
+        let place = self.place(who, parent, &name).await?;
+        let fid = self.mdt(place.holder().fid).await?.fids.next().await?;
         let access = MdsOpenFlags::READ | MdsOpenFlags::WRITE;
         let flags = access | MdsOpenFlags::CREAT | MdsOpenFlags::EXCL | MdsOpenFlags::VOLATILE;
-        let target = OpenTarget::Create { parent, name: &name, mode: 0o600, fid };
+        let target = OpenTarget::Create { place: &place, name: &name, mode: 0o600, fid };
         let mut opened = self.open_intent(who, target, flags, layout).await?;
         opened.release_locks();
         Ok(opened)
@@ -299,7 +331,6 @@ impl Meta {
         flags: MdsOpenFlags,
         layout: Option<Bytes>,
     ) -> Result<OpenedInode, Errno> {
-        let parent = target.asked_on();
         let creates = matches!(target, OpenTarget::Create { .. });
         let mut gone = None;
         loop {
@@ -308,13 +339,15 @@ impl Meta {
                 OpenAnswer::Opened(opened) => return Ok(opened),
                 OpenAnswer::Remote(inode, name_held) => (inode, name_held),
             };
-            let (OpenTarget::Create { name, .. } | OpenTarget::Name { name, .. }) = target else {
+            let (OpenTarget::Create { place, name, .. } | OpenTarget::Name { place, name }) =
+                target
+            else {
                 return Err(Errno::EPROTO);
             };
-            self.cache.inodes.remember_name(parent, name, &inode);
+            self.cache.inodes.remember_name(place, name, &inode);
             // The inode's MDT answers when a change over both is on both, and the name's MDT may want the lock back for it.
             drop(name_held);
-            let remote = OpenTarget::Remote { inode: &inode, parent, creates };
+            let remote = OpenTarget::Remote { inode: &inode, place, creates };
             match self.send_open(who, remote, flags, layout.clone()).await {
                 Ok(OpenAnswer::Opened(opened)) => {
                     return Ok(OpenedInode { name_noted: true, ..opened });
@@ -324,7 +357,7 @@ impl Meta {
                 Err(Errno::ENOENT) if gone != Some(inode.fid) => gone = Some(inode.fid),
                 Err(errno) => return Err(errno),
             }
-            self.cache.inodes.note_name_absent(parent, name);
+            self.cache.inodes.note_name_absent(place.directory, name);
         }
     }
 
@@ -362,7 +395,7 @@ impl Meta {
         let (pending, answer) =
             pending.send_or_dispose::<LdlmIntentOpen>(&mdt.channel, call, dispose).await?;
         let reply = OpenReply { mdt, handle, pending, answer, about };
-        self.note_opened(on, reply).await
+        self.note_opened(target.changes(), reply).await
     }
 
     /// Takes the MDT's answer over: data and lock first, then what it says of the inode.
@@ -380,7 +413,8 @@ impl Meta {
             MdtOpen::new(Arc::clone(&mdt), handle, answer.xid)
         });
         // What was opened all the same is closed.
-        body.map_or(Ok(()), |body| refuse_striped(body, &reply.mdt_md))?;
+        let said =
+            body.map_or(Ok(SaidStriping::Nothing), |body| said_striping(body, &reply.mdt_md))?;
         // The lock may have gone with an eviction, and the open be of the connection after that.
         let held = pending.granted_with(&lock, &value, answer.connection).await?;
         let open = open.map(|open| open.with_data(inline_data.filter(|_| held.is_some())));
@@ -393,6 +427,10 @@ impl Meta {
         self.mdts.check_answered(&mdt, pin.fid).await?;
         let attributes = ReplyAttributes { body: &body, layout: &reply.mdt_md, acl: &reply.acl };
         pin.apply_reply(&attributes, held.as_ref(), &about.asked(pin.fid));
+        // An open does not ask for it: only that there are stripes is said.
+        if matches!(said, SaidStriping::Stripes(_)) {
+            self.note_striping(&pin, said);
+        }
         let created = lock.policy_res1.contains(Disposition::OPEN_CREATE);
         if created {
             self.changed(&mdt, answer.body.transno, &[on, &pin]);
@@ -419,26 +457,26 @@ impl Meta {
             ..RecCreate::default()
         };
         match target {
-            OpenTarget::Create { parent, mode, fid, .. } => {
+            OpenTarget::Create { place, mode, fid, .. } => {
                 let wanted = May::WRITE.and(May::EXEC);
-                (record.suppgid1, record.suppgid2) = who.groups_for(parent, wanted);
-                record.fid1 = parent.fid;
+                (record.suppgid1, record.suppgid2) = who.groups_for(place.directory, wanted);
+                record.fid1 = place.holder().fid;
                 record.fid2 = *fid;
                 record.mode |= mode & 0o7777;
             }
-            OpenTarget::Name { parent, .. } => {
-                (record.suppgid1, record.suppgid2) = who.groups_for(parent, May::EXEC);
-                record.fid1 = parent.fid;
+            OpenTarget::Name { place, .. } => {
+                (record.suppgid1, record.suppgid2) = who.groups_for(place.directory, May::EXEC);
+                record.fid1 = place.holder().fid;
             }
             OpenTarget::Known(inode) => {
                 (record.suppgid1, record.suppgid2) = who.groups_for(inode, flags.rights());
                 record.fid1 = inode.fid;
                 record.fid2 = inode.fid;
             }
-            OpenTarget::Remote { inode, parent, .. } => {
+            OpenTarget::Remote { inode, place, .. } => {
                 (record.suppgid1, record.suppgid2) = who.groups_for(inode, flags.rights());
                 record.fid1 = inode.fid;
-                record.fid2 = parent.fid;
+                record.fid2 = place.holder().fid;
                 record.bias = Bias::CROSS_REF;
             }
         }

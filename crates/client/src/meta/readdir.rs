@@ -18,7 +18,7 @@ use crate::mdt::NO_GROUP;
 use crate::types::Credentials;
 
 /// Bytes asked for at once: 64 pages, some 6,000 short names.
-const CHUNK_BYTES: usize = 64 * PAGE_SIZE;
+pub(super) const CHUNK_BYTES: usize = 64 * PAGE_SIZE;
 
 impl Meta {
     /// The chunk with the names at `position`; `None` at the end of the directory. `last` is the
@@ -36,9 +36,34 @@ impl Meta {
         if let Some(last) = last.filter(|last| last.holds(position)) {
             return Ok(Some(Arc::clone(last)));
         }
+        let chunk = match self.fetch_striping(who, inode).await {
+            Ok(()) if self.is_striped(inode) => {
+                return self.merged_chunk(who, inode, position, last).await.map(Some);
+            }
+            Ok(()) => self.chunk_of(who, inode, position.hash, CHUNK_BYTES).await,
+            Err(errno) => Err(errno),
+        };
+        match chunk {
+            Err(Errno::ENOENT | Errno::ESTALE) => {
+                Ok(Some(Arc::new(Chunk::of_removed(position.hash))))
+            }
+            chunk => chunk.map(Some),
+        }
+    }
+
+    /// The chunk of a stripe, or of a directory in one piece, with the names from `hash` on; `ENOENT` or `ESTALE` if that is
+    /// gone. One RPC, and one for a lock; none while a lock covers what is known.
+    pub(super) async fn chunk_of(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        hash: u64,
+        bytes: usize,
+    ) -> Result<Arc<Chunk>, Errno> {
+        let position = Position { hash, done: 0 };
         let pages = self.covered_pages(inode);
         if let Some(chunk) = pages.as_ref().and_then(|pages| pages.find(position)) {
-            return Ok(Some(chunk));
+            return Ok(chunk);
         }
         let held = match pages {
             Some(_) => None,
@@ -48,10 +73,10 @@ impl Meta {
         let (asked, reading) = {
             let mut state = inode.state();
             let hasher = learns.then_some(&self.cache.hasher);
-            let reading = hasher.and_then(|hasher| state.begin_reading(hasher, position.hash));
+            let reading = hasher.and_then(|hasher| state.begin_reading(hasher, hash));
             (state.epoch(), reading)
         };
-        let chunk = Arc::new(self.readpage(who, inode, position.hash).await?);
+        let chunk = Arc::new(self.readpage(who, inode, hash, bytes).await?);
         if let Some(reading) = reading {
             self.note_names(inode, &reading, &chunk);
         }
@@ -61,7 +86,7 @@ impl Meta {
             pages.keep(&chunk);
         }
         drop(held);
-        Ok(Some(chunk))
+        Ok(chunk)
     }
 
     /// The directory's chunks if a lock covers them.
@@ -89,27 +114,27 @@ impl Meta {
         }
     }
 
-    /// Reads names from `hash` on. One RPC.
+    /// Reads names from `hash` on, so many bytes. One RPC.
     pub(super) async fn readpage(
         &self,
         who: &Credentials,
         inode: &Inode,
         hash: u64,
+        bytes: usize,
     ) -> Result<Chunk, Errno> {
         let mdt = self.mdt(inode.fid).await?;
         let mut mdt_body = who.body(inode.fid, Valid::NONE, NO_GROUP);
         mdt_body.size = hash;
-        mdt_body.nlink = CHUNK_BYTES as u32;
+        mdt_body.nlink = bytes as u32;
         mdt_body.mode = (DirAttrs::FID | DirAttrs::TYPE).0;
         let request = MdsReadpage { mdt_body, ..MdsReadpage::default() };
-        let call = who.sign(Call::new(request).with_bulk(Bulk::Sink(CHUNK_BYTES)));
+        let call = who.sign(Call::new(request).with_bulk(Bulk::Sink(bytes)));
         match call::call::<MdsReadpage>(&*mdt.channel, call).await {
             Ok(answer) => Chunk::decode(hash, &answer.bulk).map_err(|bad| {
                 let mdt = mdt.channel.target_uuid();
                 tracing::warn!(%mdt, directory = %inode.fid, hash, %bad, "an MDT has sent pages that cannot be used");
                 bad.errno()
             }),
-            Err(Errno::ENOENT | Errno::ESTALE) => Ok(Chunk::of_removed(hash)),
             Err(errno) => Err(errno),
         }
     }

@@ -1,39 +1,20 @@
-//! Inodes that are on another MDT than their name, and directories that are on several.
+//! Inodes that are on another MDT than their name.
 //!
 //! A name's MDT answers with the FID alone and a lock on the name (`OBD_MD_MDS`); the inode's MDT has the rest, under a lock of
 //! its own (`MDS_CROSS_REF`). What the first lock covers is the name, what the second one covers are attributes; each is
 //! lost by itself.
 
-use bytes::Bytes;
 use sheen_types::access::May;
 use sheen_types::{Errno, Fid};
-use sheen_wire::codec::{ByteOrder, Reader, Wire};
-use sheen_wire::lmv::LmvMagic;
 use sheen_wire::md::{MdtBody, Valid};
 
 use super::lookup::getattr_valid;
 use super::{LookupDepth, Meta};
-use crate::cache::Inode;
+use crate::cache::{Inode, Place};
 use crate::types::Credentials;
 
 /// How often a change is sent on at most, to an MDT that another one has named.
 pub(super) const SENT_ON_MAX: usize = 8;
-
-/// Refuses a directory that lies in stripes: its names are not in it, and it would look empty.
-///
-/// # Errors
-/// `EOPNOTSUPP`, as MDTs of Lustre answer clients that do not know stripes.
-pub(super) fn refuse_striped(body: &MdtBody, layout: &Bytes) -> Result<(), Errno> {
-    if !body.valid.contains(Valid::DIREA | Valid::MEA) {
-        return Ok(());
-    }
-    // What cannot be read is no layout of a directory that lies in one piece.
-    if LmvMagic::decode(&mut Reader::new(layout, ByteOrder::Little)) == Ok(LmvMagic::USER) {
-        return Ok(());
-    }
-    tracing::debug!(directory = %body.fid1, "a striped directory, which this client cannot use");
-    Err(Errno::EOPNOTSUPP)
-}
 
 /// The inode that a refusal names (`OBD_MD_MDS`): its MDT is to be asked.
 pub(super) fn sent_on_to(body: Option<&MdtBody>) -> Option<Fid> {
@@ -59,7 +40,8 @@ impl Meta {
         }
         let group = who.group_for(inode, May::EXEC);
         let body = who.body(inode.fid, getattr_valid() | Valid::CROSSREF, group);
-        let found = self.getattr_intent_with(who, inode, None, (depth, body)).await?;
+        let place = Place::whole(inode);
+        let found = self.getattr_intent_with(who, &place, None, (depth, body)).await?;
         found.is(inode)
     }
 }

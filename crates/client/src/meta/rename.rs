@@ -9,9 +9,11 @@ use sheen_wire::md::{RecRename, ReintOp};
 use sheen_wire::messages::MdsReintRename;
 use sheen_wire::text::Text;
 
+use super::place::Tries;
 use super::remote::{SENT_ON_MAX, sent_on_to};
+use super::unlink::ALL_BUT_DATA;
 use super::{LookupDepth, Meta};
-use crate::cache::{ChangeOutcome, Inode};
+use crate::cache::{ChangeOutcome, Inode, Place};
 use crate::call::{self, Refused, TypedReply};
 use crate::mdt::Mdc;
 use crate::types::{Credentials, FileType, NameInvalidation, StaleName};
@@ -26,9 +28,12 @@ enum Renamed {
 }
 
 /// A name in a directory.
-type Place<'a> = (&'a Inode, &'a Name);
+type NamePlace<'a> = (&'a Inode, &'a Name);
 
-fn stale_name((parent, name): Place<'_>, by: NameInvalidation) -> StaleName {
+/// The same where it lies.
+type FoundPlace<'a> = (&'a Place<'a>, &'a Name);
+
+fn stale_name((parent, name): NamePlace<'_>, by: NameInvalidation) -> StaleName {
     StaleName { parent: parent.node, name: name.clone(), by }
 }
 
@@ -47,7 +52,7 @@ impl Meta {
         self.cache.inodes.forget_name(from.0, from.1);
         self.cache.inodes.forget_name(to.0, to.1);
         let inodes = (moved, replaced.as_ref().map(|replaced| replaced.fid));
-        let renamed = self.rename_where_it_is(who, (from, to), inodes).await;
+        let renamed = self.rename_by_layout(who, (from, to), inodes).await;
         match renamed {
             Ok(_) => {
                 from.0.state().forget_kept_child(from.1);
@@ -61,17 +66,39 @@ impl Meta {
         renamed
     }
 
+    async fn rename_by_layout(
+        &self,
+        who: &Credentials,
+        (from, to): (NamePlace<'_>, NamePlace<'_>),
+        inodes: (Option<&Inode>, Option<Fid>),
+    ) -> Result<bool, Errno> {
+        let mut tries = Tries::default();
+        loop {
+            let leaves = self.place(who, from.0, from.1).await?;
+            let arrives = self.place(who, to.0, to.1).await?;
+            let places = ((&leaves, from.1), (&arrives, to.1));
+            match self.rename_where_it_is(who, places, inodes).await {
+                // Which of the two is not said.
+                Err(errno) if self.may_be_elsewhere(&leaves, &mut tries, errno) => {
+                    self.cache.inodes.forget_striping(to.0);
+                }
+                Err(errno) if self.may_be_elsewhere(&arrives, &mut tries, errno) => {}
+                renamed => return renamed,
+            }
+        }
+    }
+
     /// Asks the MDT of what is replaced as far as is known, else that of the new name, and then the one that the answer
     /// names.
     async fn rename_where_it_is(
         &self,
         who: &Credentials,
-        (from, to): (Place<'_>, Place<'_>),
+        (from, to): (FoundPlace<'_>, FoundPlace<'_>),
         (moved, mut replaced): (Option<&Inode>, Option<Fid>),
     ) -> Result<bool, Errno> {
-        let names = self.mdt(to.0.fid).await?;
+        let names = self.mdt(to.0.holder().fid).await?;
         // Its own MDT has locks that may conflict.
-        self.mdt(from.0.fid).await?;
+        self.mdt(from.0.holder().fid).await?;
         for _ in 0..SENT_ON_MAX {
             let mdt = match replaced {
                 Some(replaced) => self.mdt(replaced).await?,
@@ -92,21 +119,25 @@ impl Meta {
         &self,
         mdt: &Arc<Mdc>,
         who: &Credentials,
-        (from, to): (Place<'_>, Place<'_>),
+        (from, to): (FoundPlace<'_>, FoundPlace<'_>),
         (moved, replaced): (Option<&Inode>, Option<Fid>),
     ) -> Renamed {
-        let names = |directory: &Inode| {
-            let mdt = self.known_mdt(directory.fid);
+        let (left, entered) = (from.0.holder(), to.0.holder());
+        let names = |holder: &Inode| {
+            let mdt = self.known_mdt(holder.fid);
             mdt.map_or(InodeBits::UPDATE, |mdt| mdt.conflicting_names())
         };
-        let mut wanted = vec![(from.0, names(from.0)), (to.0, names(to.0))];
+        let mut wanted = vec![(left, names(left)), (entered, names(entered))];
         let links = InodeBits::LOOKUP | InodeBits::UPDATE | InodeBits::XATTR;
         wanted.extend(moved.map(|moved| (moved, links)));
         let replaced = replaced.and_then(|replaced| self.cache.inodes.by_fid(replaced));
         let bits = |replaced| (replaced, mdt.bits_of_unlinked(replaced));
         wanted.extend(replaced.as_deref().map(bits));
+        let stripes = replaced.as_deref().map(|replaced| self.cache.inodes.stripes_of(replaced));
+        let stripes = stripes.unwrap_or_default();
+        wanted.extend(stripes.iter().map(|stripe| (&***stripe, ALL_BUT_DATA)));
         let dlm_req = self.cancel_early(mdt, &wanted).await;
-        let within = from.0.fid == to.0.fid;
+        let within = left.fid == entered.fid;
         let leaves = self.begin_change(from.0, within.then_some(to.1), Some(from.1)).await;
         let arrives = match within {
             true => None,
@@ -128,7 +159,7 @@ impl Meta {
         }
         match answer {
             Ok(answer) => {
-                self.changed(mdt, answer.body.transno, &[from.0, to.0]);
+                self.changed(mdt, answer.body.transno, &[from.0.directory, to.0.directory]);
                 self.changed(mdt, answer.body.transno, moved.as_slice());
                 let is_gone = |body| self.note_nameless(body);
                 Renamed::Done(answer.reply.mdt_body.as_ref().is_some_and(is_gone))
@@ -142,7 +173,7 @@ impl Meta {
     }
 
     /// The name was moved: the kernel has it at its new place, too.
-    async fn note_moved(&self, who: &Credentials, to: Place<'_>, moved: Option<&Inode>) {
+    async fn note_moved(&self, who: &Credentials, to: NamePlace<'_>, moved: Option<&Inode>) {
         if let Some(moved) = moved {
             if self.cover_moved(who, to, moved).await {
                 return;
@@ -156,15 +187,17 @@ impl Meta {
     fn rename_record(
         &self,
         who: &Credentials,
-        (from, to): (&Inode, &Inode),
+        (from, to): (&Place<'_>, &Place<'_>),
         moved: Option<&Inode>,
     ) -> RecRename {
         let (names, kind) = (May::WRITE.and(May::EXEC), moved.and_then(Inode::file_type));
-        let mut judged = vec![(from, names), (to, names)];
+        let mut judged = vec![(from.directory, names), (to.directory, names)];
         // Its `..` changes.
         let is_directory = kind == Some(FileType::Directory);
         judged.extend(
-            moved.filter(|_| is_directory && from.fid != to.fid).map(|it| (it, May::WRITE)),
+            moved
+                .filter(|_| is_directory && from.directory.fid != to.directory.fid)
+                .map(|it| (it, May::WRITE)),
         );
         let groups = who.groups_for_all(&judged);
         RecRename {
@@ -174,8 +207,8 @@ impl Meta {
             fsgid: groups.fsgid,
             suppgid1: groups.supplementary.0,
             suppgid2: groups.supplementary.1,
-            fid1: from.fid,
-            fid2: to.fid,
+            fid1: from.holder().fid,
+            fid2: to.holder().fid,
             time: self.seconds(),
             mode: kind.map_or(0, |kind| kind.mode_bits()),
             ..RecRename::default()

@@ -42,10 +42,17 @@ impl Meta {
         }
         let keeps_locks = self.mdt(inode.fid).await?.keeps_own_attributes();
         let updated = self.update_times(inode, changes, now).await?;
+        // The MDT changes those of all stripes with it.
+        let stripes = self.cache.inodes.stripes_of(inode);
+        for stripe in &stripes {
+            // Their attributes are asked for again, as no answer to this has them.
+            _ = stripe.state().begin_own_change();
+        }
         let sent = match keeps_locks && is_learnt_from_answer(inode, changes) {
             true => self.send_own_change(who, inode, record).await,
             false => self.send_setattr(who, inode, record, Bytes::new(), bits_of(changes)).await,
         };
+        stripes.iter().for_each(|stripe| stripe.state().end_own_change());
         if let (Err(_), Some(updated)) = (&sent, updated) {
             updated.undo();
         }
@@ -111,7 +118,10 @@ impl Meta {
         bits: InodeBits,
     ) -> Result<(), Errno> {
         let mdt = self.mdt(inode.fid).await?;
-        let dlm_req = self.cancel_early(&mdt, &[(inode, bits)]).await;
+        let stripes = self.cache.inodes.stripes_of(inode);
+        let mut wanted = vec![(inode, bits)];
+        wanted.extend(stripes.iter().map(|stripe| (&***stripe, bits)));
+        let dlm_req = self.cancel_early(&mdt, &wanted).await;
         let request = MdsReintSetattr { rec_reint, eadata, dlm_req, ..MdsReintSetattr::default() };
         let call =
             who.sign(Call::modifying(request).with_reply_room(self.layout_room() + ACL_ROOM));

@@ -10,14 +10,15 @@ use sheen_wire::messages::MdsReintUnlink;
 use sheen_wire::text::Text;
 
 use super::Meta;
+use super::place::Tries;
 use super::remote::{SENT_ON_MAX, sent_on_to};
-use crate::cache::{ChangeOutcome, Inode};
+use crate::cache::{ChangeOutcome, Inode, Place};
 use crate::call::{self, Refused};
 use crate::mdt::Mdc;
 use crate::types::{Credentials, FileType, NameInvalidation, StaleName};
 
 /// `MDS_INODELOCK_ELC`: everything but data on the MDT, which may still be dirty.
-const ALL_BUT_DATA: InodeBits = InodeBits(0x3f);
+pub(super) const ALL_BUT_DATA: InodeBits = InodeBits(0x3f);
 
 /// What a name that is removed must stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +78,7 @@ impl Meta {
         // The kernel removes the name itself: it need not be notified.
         self.cache.inodes.forget_name(parent, name);
         let child = child.as_ref().map(|child| child.fid);
-        let unlinked = self.unlink_where_it_is(who, (parent, name), (child, removes)).await;
+        let unlinked = self.unlink_by_layout(who, (parent, name), (child, removes)).await;
         match unlinked {
             Ok(_) => parent.state().forget_kept_child(name),
             Err(_) => {
@@ -90,21 +91,37 @@ impl Meta {
         unlinked
     }
 
+    async fn unlink_by_layout(
+        &self,
+        who: &Credentials,
+        (parent, name): (&Inode, &Name),
+        what: (Option<Fid>, Removes),
+    ) -> Result<bool, Errno> {
+        let mut tries = Tries::default();
+        loop {
+            let place = self.place(who, parent, name).await?;
+            match self.unlink_where_it_is(who, (&place, name), what).await {
+                Err(errno) if self.may_be_elsewhere(&place, &mut tries, errno) => {}
+                unlinked => return unlinked,
+            }
+        }
+    }
+
     /// Asks the MDT of the inode that a name stands for as far as is known, else that of the name, and then the one that
     /// the answer names.
     async fn unlink_where_it_is(
         &self,
         who: &Credentials,
-        (parent, name): (&Inode, &Name),
+        (place, name): (&Place<'_>, &Name),
         (mut child, removes): (Option<Fid>, Removes),
     ) -> Result<bool, Errno> {
-        let names = self.mdt(parent.fid).await?;
+        let names = self.mdt(place.holder().fid).await?;
         for _ in 0..SENT_ON_MAX {
             let mdt = match child {
                 Some(child) => self.mdt(child).await?,
                 None => Arc::clone(&names),
             };
-            match self.unlink_on(&mdt, who, (parent, name), (child, removes)).await {
+            match self.unlink_on(&mdt, who, (place, name), (child, removes)).await {
                 Unlinked::Done(is_gone) => return Ok(is_gone),
                 Unlinked::SentOnTo(other) if Some(other) != child => child = Some(other),
                 Unlinked::SentOnTo(_) => break,
@@ -119,20 +136,23 @@ impl Meta {
         &self,
         mdt: &Arc<Mdc>,
         who: &Credentials,
-        (parent, name): (&Inode, &Name),
+        (place, name): (&Place<'_>, &Name),
         (child, removes): (Option<Fid>, Removes),
     ) -> Unlinked {
-        let names = self.known_mdt(parent.fid);
+        let names = self.known_mdt(place.holder().fid);
         let conflicting = names.map_or(InodeBits::UPDATE, |names| names.conflicting_names());
         let known = child.and_then(|child| self.cache.inodes.by_fid(child));
-        let mut wanted = vec![(parent, conflicting)];
+        let mut wanted = vec![(place.holder(), conflicting)];
         wanted.extend(known.as_deref().map(|child| (child, mdt.bits_of_unlinked(child))));
+        let stripes = known.as_deref().map(|child| self.cache.inodes.stripes_of(child));
+        let stripes = stripes.unwrap_or_default();
+        wanted.extend(stripes.iter().map(|stripe| (&***stripe, ALL_BUT_DATA)));
         // A directory's lock goes with the request, whether that is refused or not. So what the kernel keeps of it is waited
         // for as at any other loss: another mount's chmod may be what comes next. Of one that this mount has emptied it
         // keeps nothing.
         let dlm_req = self.cancel_early(mdt, &wanted).await;
-        let changing = self.begin_change(parent, None, Some(name)).await;
-        let (suppgid1, suppgid2) = who.groups_for(parent, May::WRITE.and(May::EXEC));
+        let changing = self.begin_change(place, None, Some(name)).await;
+        let (suppgid1, suppgid2) = who.groups_for(place.directory, May::WRITE.and(May::EXEC));
         let request = MdsReintUnlink {
             rec_reint: RecUnlink {
                 opcode: ReintOp::UNLINK,
@@ -141,7 +161,7 @@ impl Meta {
                 fsgid: who.gid,
                 suppgid1,
                 suppgid2,
-                fid1: parent.fid,
+                fid1: place.holder().fid,
                 fid2: child.unwrap_or(Fid::ZERO),
                 time: self.seconds(),
                 mode: removes.mode(),
@@ -157,7 +177,7 @@ impl Meta {
         changing.end(ChangeOutcome { removed, ..ChangeOutcome::default() });
         match result {
             Ok(answer) => {
-                self.changed(mdt, answer.body.transno, &[parent]);
+                self.changed(mdt, answer.body.transno, &[place.directory]);
                 let is_gone = |body| self.note_nameless(body);
                 Unlinked::Done(answer.reply.mdt_body.as_ref().is_some_and(is_gone))
             }

@@ -193,10 +193,10 @@ impl FileSystem {
 impl Mounted {
     /// Asks the MDT for attributes unless locks cover what is known.
     pub(super) async fn refresh(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
-        if inode.state().attributes_covered() {
-            return Ok(());
+        match self.meta.attributes_covered(inode) {
+            true => Ok(()),
+            false => self.meta.refresh(who, inode).await,
         }
-        self.meta.getattr(who, inode).await
     }
 
     /// Makes sure that the kernel uses the size in the reply that is about to be sent. Calls the kernel only

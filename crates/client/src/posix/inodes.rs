@@ -118,7 +118,7 @@ impl Mounted {
         let (mut attributes, covered, data, objects) = {
             let mut state = inode.state();
             let attributes = self.settings.adjusted(state.attributes_shown().ok_or(Errno::EIO)?);
-            if state.size_covered() {
+            if state.size_covered() && state.file_type() != Some(FileType::Directory) {
                 state.file.kernel_size.replied(attributes.size);
                 return Ok(Stat { attributes, keep: self.kernel_cache.has_notifier() });
             }
@@ -126,6 +126,12 @@ impl Mounted {
             let objects = !matches!(state.layout(), Some(LayoutState::Empty));
             (attributes, state.attributes_covered(), data, objects)
         };
+        if attributes.file_type() == FileType::Directory {
+            let stripes = self.inodes.stripes_of(inode);
+            let is_whole = merge_stripes(&mut attributes, &stripes);
+            let keep = covered && is_whole && self.kernel_cache.has_notifier();
+            return Ok(Stat { attributes, keep });
+        }
         let regular = attributes.file_type() == FileType::Regular;
         let known = data.as_ref().and_then(|data| data.attributes_covered());
         match (&known, data) {
@@ -184,6 +190,30 @@ fn needs_true_size(inode: &Inode) -> bool {
         state.file.data.clone()
     };
     data.is_some_and(|data| data.has_pending_invalidations())
+}
+
+/// Joins what is known of a directory with what is known of its stripes, if it has any: sizes and blocks are their sums, links
+/// those of all their subdirectories, times the latest ones. Returns whether locks cover all of that.
+fn merge_stripes(attributes: &mut Attributes, stripes: &[Pin]) -> bool {
+    if stripes.is_empty() {
+        return true;
+    }
+    // A directory's own two, and what leads to it from below.
+    const OWN_LINKS: u32 = 2;
+    (attributes.size, attributes.blocks, attributes.nlink) = (0, 0, OWN_LINKS);
+    let mut is_whole = true;
+    for stripe in stripes {
+        let state = stripe.state();
+        is_whole &= state.attributes_covered();
+        let Some(known) = state.last_attributes() else { continue };
+        attributes.size = attributes.size.saturating_add(known.size);
+        attributes.blocks = attributes.blocks.saturating_add(known.blocks);
+        attributes.nlink = attributes.nlink.saturating_add(known.nlink.saturating_sub(OWN_LINKS));
+        attributes.atime = attributes.atime.max(known.atime);
+        attributes.mtime = attributes.mtime.max(known.mtime);
+        attributes.ctime = attributes.ctime.max(known.ctime);
+    }
+    is_whole
 }
 
 /// Joins what the MDT knows with what the objects know: sizes are theirs, times the later ones.

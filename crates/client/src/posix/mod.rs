@@ -65,6 +65,8 @@ mod several_mdts_tests;
 mod stale_retry;
 mod statistics;
 #[cfg(test)]
+mod striped_tests;
+#[cfg(test)]
 mod sync_tests;
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sheen_types::{Errno, Fid, MdtIndex, Name};
+use sheen_layout::directory::DirectoryWish;
+use sheen_types::{Errno, Fid, Name};
 
 use super::stale_retry::TRIES;
 use super::{
@@ -41,7 +42,7 @@ impl FileSystem {
         match found {
             Some(child) => Ok(Lookup::Found(self.0.entry(who, (&parent, name), &child).await?)),
             None => {
-                let keep = parent.state().is_absent(name) && is_listed(&parent, name);
+                let keep = self.0.meta.is_absent(&parent, name) && is_listed(&parent, name);
                 Ok(Lookup::Absent { keep: keep && self.0.may_keep_name(&parent, name, true) })
             }
         }
@@ -77,10 +78,14 @@ impl FileSystem {
         let parent = self.0.pin(parent)?;
         let permissions = mode & 0o7777;
         let directory = FileType::Directory.mode_bits() | permissions;
-        let plain = CreateRequest { mode: directory, rdev: 0, target: None, on: None };
+        let plain = CreateRequest { mode: directory, rdev: 0, target: None, wish: None };
         let new = match new {
             NewNode::Directory => plain,
-            NewNode::DirectoryOn(mdt) => CreateRequest { on: Some(mdt), ..plain },
+            NewNode::DirectoryOn(mdt) => {
+                let wish = DirectoryWish { first: Some(mdt), ..DirectoryWish::default() };
+                CreateRequest { wish: Some(wish), ..plain }
+            }
+            NewNode::WishedDirectory(wish) => CreateRequest { wish: Some(wish), ..plain },
             NewNode::Symlink(target) if target.is_empty() => return Err(Errno::ENOENT),
             NewNode::Symlink(target) => {
                 let mode = FileType::Symlink.mode_bits() | 0o777;
@@ -90,26 +95,27 @@ impl FileSystem {
                 CreateRequest { mode: file_type.mode_bits() | permissions, rdev, ..plain }
             }
         };
-        let create = || self.0.meta.create(who, &parent, name, new.clone());
+        let create = || self.0.meta.create(who, &parent, name, &new);
         let child = self.0.retry_with_rights(who, &[&parent], create).await?;
         self.0.entry(who, (&parent, name), &child).await
     }
 
-    /// Makes a directory on an MDT for a caller of whom the kernel does not know that it makes one: it is notified of the
+    /// Makes a directory as it is wished for a caller of whom the kernel does not know that it makes one: it is notified of the
     /// name. No lookup counts. One RPC.
     ///
     /// # Errors
     /// As [`FileSystem::make_node`].
     #[boxed]
-    pub async fn make_directory_on(
+    pub async fn make_wished_directory(
         &self,
         who: &Credentials,
         parent: NodeId,
         name: &Name,
         mode: u32,
-        mdt: MdtIndex,
+        wish: DirectoryWish,
     ) -> Result<(), Errno> {
-        let made = self.make_node(who, parent, name, mode, NewNode::DirectoryOn(mdt)).await?;
+        let new = NewNode::WishedDirectory(wish);
+        let made = self.make_node(who, parent, name, mode, new).await?;
         let stale = StaleName { parent, name: name.clone(), by: NameInvalidation::Drop };
         self.0.kernel_cache.invalidate_names(vec![stale]).await;
         self.0.kernel_cache.invalidate_attributes_but_size(parent).await;
@@ -348,17 +354,14 @@ impl Mounted {
 
     /// What the cache knows of a name. No RPC; whether the caller may search the directory is not looked at.
     pub(super) fn known_name(&self, parent: &Arc<Inode>, name: &Name) -> Result<KnownName, Errno> {
-        let hint = {
-            let state = parent.state();
-            match state.is_absent(name) && is_listed(parent, name) {
-                true => None,
-                false => Some(state.directory.children.get(name).copied()),
+        let place = self.meta.known_place(parent, name)?;
+        if let Some(place) = place.filter(|_| is_listed(parent, name)) {
+            let is_absent = place.holder().state().is_absent(name);
+            if is_absent || self.meta.knows_absent(&place, name) {
+                return Ok(KnownName::Absent);
             }
-        };
-        let Some(hint) = hint else { return Ok(KnownName::Absent) };
-        if is_listed(parent, name) && self.meta.knows_absent(parent, name) {
-            return Ok(KnownName::Absent);
         }
+        let hint = parent.state().directory.children.get(name).copied();
         let Some(fid) = hint else {
             return Ok(KnownName::Unknown(LookupDepth::Attributes, None));
         };

@@ -534,10 +534,10 @@ fn what_one_mdt_has_taken_back_with_an_eviction_the_other_still_covers() {
 }
 
 #[test]
-fn a_striped_directory_is_refused_and_never_looks_empty() {
+fn a_foreign_directory_is_refused_and_never_looks_empty() {
     let fixture = Fixture::new();
     let mut layout = Writer::default();
-    LmvMagic::V1.encode(&mut layout);
+    LmvMagic::FOREIGN.encode(&mut layout);
     let striped = MdtBody {
         valid: body(LOCAL, DIRECTORY).valid | Valid::DIREA | Valid::MEA,
         ..body(LOCAL, DIRECTORY)
@@ -553,7 +553,7 @@ fn a_striped_directory_is_refused_and_never_looks_empty() {
     fixture.world.settle();
     fixture.mdt.take_asked();
 
-    // Another client has striped a directory that was known as one piece.
+    // Another client has put one in the place of a directory.
     fixture.mdt.answer(found(LOCAL, DIRECTORY, 0x41, InodeBits::LOOKUP));
     let node = entry(look_up(&fixture, NodeId::ROOT, "s")).node;
     let mut reply = opened(LOCAL, 5, false, layout);

@@ -1,5 +1,6 @@
 //! The types that only the facade uses: what its calls answer.
 
+use sheen_layout::directory::DirectoryWish;
 use sheen_types::{Fid, MdtIndex};
 
 use crate::types::{Attributes, FileType, NodeId, OpenCounts};
@@ -161,6 +162,8 @@ pub enum NewNode {
     Directory,
     /// A directory on this MDT (`lfs mkdir -i`), for which the caller must be privileged.
     DirectoryOn(MdtIndex),
+    /// A directory on these MDTs (`lfs mkdir -c`).
+    WishedDirectory(DirectoryWish),
     /// A symbolic link with this target.
     Symlink(Box<[u8]>),
     /// Anything else but an open file; `rdev` counts for devices.

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use sheen_layout::directory::DirectoryWish;
 use sheen_types::Errno;
 use sheen_types::limits::{XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
+use sheen_wire::lmv::LmvEa;
 
 use super::{Credentials, FileSystem, FileType, Mounted, NodeId, XattrMode};
 use crate::boxed;
@@ -21,6 +23,9 @@ const LUSTRE_FID: &[u8] = b"lustre.fid";
 const MIGRATE: &[u8] = b"sheen.migrate";
 /// Set: exchange the layouts of this file and of the one with the FID that the value is.
 const SWAP_LAYOUTS: &[u8] = b"sheen.swap_layouts";
+/// How a directory lies on MDTs; the default of those that are made in it, to be read and set.
+const STRIPES: &[u8] = b"sheen.directory_stripes";
+const DEFAULT_STRIPES: &[u8] = b"sheen.directory_default";
 /// The heat of a file, and its flags.
 const HEAT: &[u8] = b"sheen.heat";
 /// Read: the version of a file's data. A letter behind it says what clients do before, as for `lfs data_version`.
@@ -68,6 +73,10 @@ impl FileSystem {
         let inode = self.0.pin(node)?;
         if name == HEAT {
             return self.0.heat(who, &inode).await;
+        }
+        if name == STRIPES || name == DEFAULT_STRIPES {
+            let value = self.0.striping(who, &inode, name == DEFAULT_STRIPES).await;
+            return self.0.answer_and_end_retry(who, value);
         }
         if let Some(flush) = name.strip_prefix(DATA_VERSION) {
             let version = self.0.data_version(who, &inode, flush).await;
@@ -153,6 +162,13 @@ impl FileSystem {
         let inode = self.0.pin(node)?;
         if name == HEAT {
             return self.0.set_heat(who, &inode, &value).await;
+        }
+        if name == STRIPES {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if name == DEFAULT_STRIPES {
+            let set = self.0.set_default_striping(who, &inode, value).await;
+            return self.0.answer_and_end_retry(who, set);
         }
         if name == LUSTRE_LOV || name == TRUSTED_LOV {
             return self.0.set_layout(who, &inode, value, mode).await;
@@ -306,6 +322,39 @@ impl Mounted {
             }
         }
         self.meta.getxattr(who, inode, TRUSTED_LOV).await
+    }
+
+    /// How a directory lies on MDTs, or the default of those in it.
+    async fn striping(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        default: bool,
+    ) -> Result<Bytes, Errno> {
+        self.fetch_unknown_attributes(who, inode).await?;
+        if inode.file_type() != Some(FileType::Directory) {
+            return Err(Errno::ENOTDIR);
+        }
+        let found = match default {
+            true => self.meta.default_striping(who, inode).await?,
+            false => self.meta.stripes(who, inode).await?,
+        };
+        found.ok_or(Errno::ENODATA)
+    }
+
+    async fn set_default_striping(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        default: Bytes,
+    ) -> Result<(), Errno> {
+        self.fetch_unknown_attributes(who, inode).await?;
+        if inode.file_type() != Some(FileType::Directory) {
+            return Err(Errno::ENOTDIR);
+        }
+        let wish = LmvEa::decode(&default).map_err(|_| Errno::EINVAL)?;
+        DirectoryWish::from_ea(&wish).map_err(|_| Errno::EINVAL)?;
+        self.meta.set_default_striping(who, inode, default).await
     }
 
     /// As in Lustre, a file that has a layout keeps it, and that is no error where the caller would replace it: `cp`

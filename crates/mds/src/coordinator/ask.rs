@@ -27,7 +27,7 @@ pub(super) const RESULT_BYTES: u32 = 4 << 10;
 /// a time as an import sends; those requests go past them: else all places could be taken by what waits for a request that waits
 /// for a place.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
+pub(crate) enum Order {
     /// In a slot of modifying requests.
     Part,
     /// In its turn. It may wait for other changes.
@@ -127,7 +127,7 @@ impl Mdt {
     ///
     /// # Errors
     /// [`Errno::EREMOTE`] if there is none.
-    pub(super) fn partner(&self, mdt: MdtIndex) -> Result<Arc<dyn Channel>, Errno> {
+    pub(crate) fn partner(&self, mdt: MdtIndex) -> Result<Arc<dyn Channel>, Errno> {
         self.other_mdts.partner(mdt.0).ok_or(Errno::EREMOTE)
     }
 
@@ -144,7 +144,7 @@ impl Mdt {
     /// an exclusion that it has is the same one.
     ///
     /// # Errors
-    /// What that has answered.
+    /// What that has answered, those of [`Mdt::until_configured`].
     pub(super) async fn ask(
         &self,
         mdt: MdtIndex,
@@ -152,6 +152,7 @@ impl Mdt {
         result_bytes: u32,
         order: Order,
     ) -> Result<Vec<UpdateResult>, Errno> {
+        self.until_configured(mdt).await?;
         let channel = self.partner(mdt)?;
         let request = || request_of(updates, result_bytes, order).map_err(|_| Errno::E2BIG);
         let answer = call_until_let_in(&*channel, request()?, request);
@@ -172,6 +173,7 @@ impl Mdt {
         let mdt = self.mdt_of(context, directory).await?;
         if mdt.0 == self.index {
             self.directory(directory)?;
+            self.check_place(directory, name.as_bytes())?;
             let key = KeyRef::Name(directory, name.as_bytes());
             return self.exclusion.remote.shown(key, || self.find(directory, name)).await;
         }
@@ -187,19 +189,20 @@ impl Mdt {
         }
     }
 
-    /// An extended attribute of an inode of another MDT, which is excluded.
+    /// An extended attribute of an inode of another MDT, which is excluded; or that never changes, of one that is not.
     ///
     /// # Errors
     /// Those of the MDT.
-    pub(super) async fn remote_xattr(
+    pub(crate) async fn remote_xattr(
         &self,
         mdt: MdtIndex,
         inode: Fid,
         name: &str,
+        order: Order,
     ) -> Result<Option<Bytes>, Errno> {
         let asked = ObjectUpdate::xattr_get(inode, name);
         let room = PARAM_BYTES_MAX as u32 + RESULT_BYTES;
-        match self.ask(mdt, &[asked], room, Order::Awaited).await {
+        match self.ask(mdt, &[asked], room, order).await {
             Ok(results) => Ok(results.first().map(|result| result.data.clone())),
             Err(Errno::ENODATA) => Ok(None),
             Err(errno) => Err(errno),

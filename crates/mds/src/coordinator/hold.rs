@@ -18,7 +18,7 @@ use crate::Mdt;
 use crate::directory::Child;
 use crate::inode::Inode;
 use crate::participant::attributes_of;
-use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, LOV, XattrsOf};
+use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, DEFAULT_LMV, LINK, LMV, LOV, XattrsOf};
 
 /// The MDT that has the rename lock.
 const RENAMES_ON: MdtIndex = MdtIndex(0);
@@ -30,7 +30,8 @@ pub(super) const LINKS: InodeBits =
 #[derive(Default)]
 pub(super) struct ExclusionRequest {
     pub(super) names: Vec<ExcludeName>,
-    pub(super) inodes: Vec<Fid>,
+    /// Each with what is revoked of it from clients.
+    pub(super) inodes: Vec<(Fid, InodeBits)>,
     /// A directory moves to another one.
     pub(super) renames: bool,
 }
@@ -54,10 +55,16 @@ impl ExclusionRequest {
         self
     }
 
-    /// An inode that changes.
-    pub(super) fn inode(mut self, inode: Fid) -> Self {
-        if !self.inodes.contains(&inode) {
-            self.inodes.push(inode);
+    /// An inode that gains or loses a name, or goes.
+    pub(super) fn inode(self, inode: Fid) -> Self {
+        self.changed(inode, LINKS)
+    }
+
+    /// An inode of which this changes.
+    pub(super) fn changed(mut self, inode: Fid, bits: InodeBits) -> Self {
+        match self.inodes.iter_mut().find(|(fid, _)| *fid == inode) {
+            Some((_, all)) => *all = *all | bits,
+            None => self.inodes.push((inode, bits)),
         }
         self
     }
@@ -97,7 +104,7 @@ impl Mdt {
     ///
     /// # Errors
     /// [`Errno::ENOENT`] if none has, and those of MDT0000, which may have to be asked.
-    pub(super) async fn mdt_of(&self, context: &Context, inode: Fid) -> Result<MdtIndex, Errno> {
+    pub(crate) async fn mdt_of(&self, context: &Context, inode: Fid) -> Result<MdtIndex, Errno> {
         if inode.seq == Fid::ROOT.seq || inode.seq == sheen_types::fid_seq::DOT_LUSTRE {
             return Ok(MdtIndex(0));
         }
@@ -142,9 +149,9 @@ impl Mdt {
         for name in wanted.names {
             by_mdt.entry(self.mdt_of(context, name.directory).await?).or_default().0.push(name);
         }
-        for fid in wanted.inodes {
+        for (fid, revoked) in wanted.inodes {
             let inodes = &mut by_mdt.entry(self.mdt_of(context, fid).await?).or_default().1;
-            inodes.push(ExcludeInode { fid, revoked: LINKS });
+            inodes.push(ExcludeInode { fid, revoked });
         }
         for (mdt, (names, inodes)) in by_mdt {
             let exclude = Exclude { names, inodes, ..self.new_exclusion(context) };
@@ -185,7 +192,7 @@ impl Mdt {
 /// # Errors
 /// [`Errno::EAGAIN`] while this MDT recovers: what it coordinates has a number of its own, and those are replays' then.
 /// [`Errno::ESTALE`] for a replay: a client is answered when its change is durable, so one that is not there was never made.
-fn may_coordinate(context: &Context) -> Result<(), Errno> {
+pub(super) fn may_coordinate(context: &Context) -> Result<(), Errno> {
     match context.replay() {
         Some(transno) => {
             tracing::warn!(client = %context.export.uuid(), %transno,
@@ -251,13 +258,13 @@ impl DistributedHold {
         mdt: MdtIndex,
         inode: &mut ExcludedInode,
     ) -> Result<(), Errno> {
-        for name in [ACL_ACCESS, ACL_DEFAULT, LOV] {
+        for name in [ACL_ACCESS, ACL_DEFAULT, LOV, LINK, LMV, DEFAULT_LMV] {
             if inode.xattr(name).is_some() {
                 continue;
             }
             let value = match mdt.0 == self.mdt.index {
                 true => self.mdt.store.xattr_of(inode.fid, name)?,
-                false => self.mdt.remote_xattr(mdt, inode.fid, name).await?,
+                false => self.mdt.remote_xattr(mdt, inode.fid, name, Order::Awaited).await?,
             };
             inode.xattrs.extend(value.map(|value| (name.into(), value)));
         }

@@ -8,7 +8,7 @@ use sheen_types::{Errno, Fid, Name};
 use super::execute::Executed;
 use super::hold::ExclusionRequest;
 use super::parts::Parts;
-use crate::caller::{Caller, Capability, May};
+use crate::caller::{Caller, May};
 use crate::directory::Child;
 use crate::inode::Inode;
 use crate::reint::CreateSpec;
@@ -32,10 +32,7 @@ impl Mdt {
             return Err(Errno::EOPNOTSUPP);
         }
         let caller = &spec.caller;
-        if !self.makes_remote_directories() {
-            return Err(Errno::EPERM);
-        }
-        if !caller.can(Capability::SysAdmin) && !self.lets_make_remote_directories(caller.gid) {
+        if !self.makes_remote_directories() || !self.may_choose_mdts(caller) {
             return Err(Errno::EPERM);
         }
         loop {

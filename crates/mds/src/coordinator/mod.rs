@@ -26,6 +26,7 @@ mod parts;
 mod recover;
 mod remove;
 mod rename;
+mod striped;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,8 +37,10 @@ use sheen_types::{ChangeId, MdtIndex};
 
 use self::hold::MdtExclusion;
 
+pub(crate) use self::ask::Order;
 #[cfg(test)]
 pub(crate) use self::recover::RecordsBeingRead;
+pub(crate) use self::striped::StripedChange;
 
 /// What the coordinator keeps.
 #[derive(Default)]

@@ -36,7 +36,7 @@ impl<'a> Parts<'a> {
         Ok(self.by_mdt.entry(mdt).or_default())
     }
 
-    async fn add(&mut self, inode: Fid, update: ObjectUpdate) -> Result<(), Errno> {
+    pub(super) async fn add(&mut self, inode: Fid, update: ObjectUpdate) -> Result<(), Errno> {
         self.on(inode).await?.push(update);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! unlink and rmdir of an inode here whose name lies on another MDT.
 
 use sheen_target::{Context, Outcome, ReplyRecording};
-use sheen_types::{Errno, Name, Timestamp};
+use sheen_types::{Errno, Fid, Name, Timestamp};
 use sheen_wire::md::RecUnlink;
 
 use super::execute::Executed;
@@ -12,8 +12,8 @@ use crate::caller::{Caller, May};
 use crate::reint::unlink::{check_unlink_kind, remote_reply};
 
 impl Mdt {
-    /// Removes a name. Two requests to its MDT. The client says for which inode it takes it; where it is another one, whose
-    /// MDT is another one, too, that one is named.
+    /// Removes a name. Two requests to its MDT, and to each that has stripes of the directory that goes. `victim` is the inode that it
+    /// is taken for; where it is another one, whose MDT is another one, too, that one is named.
     ///
     /// # Errors
     /// Those of `unlink(2)` and `rmdir(2)`; [`Errno::EREMOTE`] if the client names no inode of this MDT.
@@ -21,17 +21,19 @@ impl Mdt {
         &self,
         context: &Context,
         record: &RecUnlink,
-        name: &Name,
+        (name, victim): (&Name, Fid),
         is_rmdir: bool,
     ) -> Result<Outcome, Errno> {
-        let mut victim = record.fid2;
+        let mut victim = victim;
         if victim.is_zero() || self.is_remote(victim) {
             return Err(Errno::EREMOTE);
         }
         let caller = Caller::from(record);
         let now = Timestamp::from_seconds(record.time);
         loop {
+            let stripes = self.stripes_of(victim)?;
             let wanted = ExclusionRequest::default().removed(record.fid1, name).inode(victim);
+            let wanted = wanted.stripes(&stripes);
             let held = self.hold_distributed(context, wanted).await?;
             let parent = held.directory(record.fid1)?;
             caller.may(&held, parent.fid, &parent.attributes, May::EXEC)?;
@@ -47,12 +49,13 @@ impl Mdt {
             let directory = (parent.fid, &parent.attributes);
             caller.may_remove(&held, directory, &inode.attributes)?;
             check_unlink_kind(is_rmdir, &inode)?;
-            if is_rmdir && !held.is_empty(victim) {
+            if is_rmdir && !held.is_empty_with(victim, &stripes)? {
                 return Err(Errno::ENOTEMPTY);
             }
             let mut parts = Parts::new(self, context);
             parts.delete_name(parent.fid, name).await?;
             parts.touch(parent.fid, now, -i32::from(inode.is_directory())).await?;
+            parts.remove_stripes(victim, &stripes).await?;
             parts.lose_name(&inode, (parent.fid, name), now).await?;
             let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
             if let Executed::Done = self.execute_distributed(context, held, parts, done).await? {

@@ -46,8 +46,12 @@ impl Mdt {
             let wanted = ExclusionRequest { renames, ..ExclusionRequest::default() }
                 .removed(record.fid1, &old);
             let wanted = wanted.replaced(record.fid2, &new).inode(seen.source.fid);
+            let stripes = match replaced {
+                Some(victim) => self.stripes_of(victim.fid)?,
+                None => Vec::new(),
+            };
             let wanted = match victim {
-                Some(victim) => wanted.inode(victim.fid),
+                Some(victim) => wanted.inode(victim.fid).stripes(&stripes),
                 None => wanted,
             };
             let held = self.hold_distributed(context, wanted).await?;
@@ -65,8 +69,8 @@ impl Mdt {
                 true => self.refuse_distributed_cycle(context, &moved).await,
                 false => Ok(()),
             };
-            may_move(&moved, &held, || circle, |fid| Ok(held.is_empty(fid)))?;
-            let parts = self.parts_of_move(context, &moved).await?;
+            may_move(&moved, &held, || circle, |fid| held.is_empty_with(fid, &stripes))?;
+            let parts = self.parts_of_move(context, &moved, &stripes).await?;
             let done = ReplyRecording::Done;
             if let Executed::Again = self.execute_distributed(context, held, parts, done).await? {
                 continue;
@@ -105,6 +109,7 @@ impl Mdt {
         &self,
         context: &Context,
         moved: &Rename,
+        stripes: &[Fid],
     ) -> Result<Vec<sheen_wire::update_record::Part>, Errno> {
         let Rename { from, to, old, new, source, victim, now, .. } = moved;
         let mut parts = Parts::new(self, context);
@@ -124,6 +129,7 @@ impl Mdt {
         }
         parts.relink(source.fid, *now, Some((from.fid, old)), Some((to.fid, new))).await?;
         if let Some(victim) = victim {
+            parts.remove_stripes(victim.fid, stripes).await?;
             parts.lose_name(victim, (to.fid, new), *now).await?;
         }
         Ok(parts.into_parts())

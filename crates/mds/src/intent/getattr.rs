@@ -14,6 +14,7 @@ use crate::getattr::Description;
 use crate::hold::{Wanted, WantedName};
 use crate::inode::{Inode, WholeInode};
 use crate::participant::KeyRef;
+use crate::striped::Above;
 use crate::{Mdt, dom, locks, remote};
 
 /// An inode left alone for so long is given out with its attributes, even when only its name was
@@ -52,8 +53,17 @@ impl Mdt {
                 Err(errno) => refused(disposition, Some(errno)),
             });
         }
+        let name = request.name.as_ref().map_or(&b""[..], |name| name.as_bytes());
         loop {
-            match self.getattr_once(context, request, enqueue).await? {
+            let above = match enqueue.waits {
+                true => self.above(context, asked.fid1, name).await,
+                false => self.above_here(asked.fid1, name),
+            };
+            let above = match above {
+                Ok(above) => above,
+                Err(errno) => return Ok(refused(executed, Some(errno))),
+            };
+            match self.getattr_once(context, request, enqueue, above).await? {
                 IntentAnswer::Answer(outcome) => return Ok(outcome),
                 IntentAnswer::Hidden(_) if !enqueue.waits => {
                     return Ok(refused(executed, Some(Errno::EBUSY)));
@@ -71,6 +81,7 @@ impl Mdt {
         context: &Context,
         request: &LdlmIntentGetattr,
         enqueue: &EnqueueRequest,
+        above: Above,
     ) -> Result<IntentAnswer, Errno> {
         let asked = &request.mdt_body;
         let name = request.name.as_ref().map_or(&b""[..], |name| name.as_bytes());
@@ -84,7 +95,7 @@ impl Mdt {
         };
         let Some(_held) = held else { return answer(refused(executed, Some(Errno::EBUSY))) };
         let fid = match self.resolve(asked, name) {
-            Ok(Some(fid)) => fid,
+            Ok(Some(fid)) => above.seen_for(fid),
             Ok(None) => return answer(refused(executed | Disposition::LOOKUP_NEG, None)),
             Err(errno) => return answer(refused(executed, Some(errno))),
         };
@@ -212,6 +223,7 @@ fn getattr_reply(found: Description, mut lock: LdlmReply, disposition: Dispositi
         mdt_body: Some(found.body),
         mdt_md: found.extra,
         acl: found.acl,
+        default_mdt_md: found.default,
         ..LdlmIntentGetattrReply::default()
     })
 }

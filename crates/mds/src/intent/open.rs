@@ -28,7 +28,7 @@ use crate::open_table::{OpenFile, OpenTable};
 use crate::placement::ReservedObjects;
 use crate::reint::CreateSpec;
 use crate::vouched_sizes::BeforeWriter;
-use crate::{Mdt, layouts, locks, remote, xattrs};
+use crate::{Mdt, layouts, locks, remote, striped, xattrs};
 
 /// What an open asks for, as an intent or as a bare REINT.
 pub(super) struct OpenRequest<'a> {
@@ -53,6 +53,8 @@ pub(super) struct OpenProgress {
     pub(super) body: MdtBody,
     pub(super) layout: Bytes,
     pub(super) acl: Bytes,
+    /// What new directories in a directory get as their stripes.
+    pub(super) default: Bytes,
     pub(super) lock: Option<LdlmReply>,
     /// Bytes of the file, where they lie on the MDT.
     pub(super) data: Bytes,
@@ -178,7 +180,9 @@ impl Mdt {
         let parent = self.directory(opening.record.fid1)?;
         let caller = Caller::from(opening.record);
         caller.may(&*self.store, parent.fid, &parent.attributes, May::EXEC)?;
-        Step::parse(opening.name)?;
+        if let Step::Name(name) = Step::parse(opening.name)? {
+            self.check_place(parent.fid, name.as_bytes())?;
+        }
         let names = [WantedName::opened(parent.fid, opening.name)];
         if let Some(held) = self.hold_if_there(Wanted::of_names(&names)).await? {
             progress.add(Disposition::LOOKUP_POS);
@@ -450,6 +454,11 @@ impl Mdt {
             body.valid |= sheen_wire::md::Valid::EASIZE;
             body.eadatasize = progress.layout.len() as u32;
         }
+        if inode.is_directory() {
+            progress.layout = striped::add_layout(whole.xattrs.get(xattrs::LMV), &mut body);
+            progress.default =
+                striped::add_default(whole.xattrs.get(xattrs::DEFAULT_LMV), &mut body);
+        }
         let acl = whole.xattrs.get(xattrs::ACL_ACCESS).unwrap_or_default();
         progress.acl = add_acl(context, acl, &mut body);
         progress.body = MdtBody { open_handle: progress.body.open_handle, ..body };
@@ -574,7 +583,7 @@ pub(super) fn answer(
     if result.is_err() && context.export.state() == ExportState::Gone {
         return Err(context.fail_after_execution(Errno::ENOTCONN));
     }
-    let OpenProgress { mut disposition, body, layout, acl, lock, data } = progress;
+    let OpenProgress { mut disposition, body, layout, acl, default, lock, data } = progress;
     let mut error = result.err();
     // Also where it was made by an earlier sending of the request and is found now.
     let is_new = disposition.contains(Disposition::OPEN_CREATE);
@@ -594,6 +603,7 @@ pub(super) fn answer(
         mdt_body: Some(body),
         mdt_md: layout,
         acl,
+        default_mdt_md: default,
         niobuf_inline: if data.is_empty() { Bytes::from_static(&NO_DATA) } else { data },
         ..LdlmIntentOpenReply::default()
     };

@@ -177,6 +177,8 @@ pub(super) fn keys_of(updates: &[ObjectUpdate]) -> Result<Vec<(Key, bool)>, Errn
     let said = updates.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let makes =
         |of: Fid| said.iter().any(|it| matches!(it, Update::Create { fid, .. } if *fid == of));
+    // Excluded alone, so that no name in it changes.
+    let destroys = |of: Fid| said.iter().any(|it| matches!(it, Update::Destroy(fid) if *fid == of));
     let names = |of: Fid| {
         let is_of = |it: &Update| match it {
             Update::IndexInsert { directory, .. } | Update::IndexDelete(directory, _) => {
@@ -190,7 +192,7 @@ pub(super) fn keys_of(updates: &[ObjectUpdate]) -> Result<Vec<(Key, bool)>, Errn
     for update in &said {
         match update {
             Update::IndexInsert { directory, name, .. } | Update::IndexDelete(directory, name) => {
-                if !makes(*directory) {
+                if !makes(*directory) && !destroys(*directory) {
                     keys.push((Key::Name(*directory, name.clone()), true));
                     keys.push((Key::Inode(*directory), false));
                 }

@@ -50,8 +50,8 @@ impl Mdt {
     /// given up what they kept of them, and all that a part could build on is durable, when this completes.
     ///
     /// # Errors
-    /// [`Errno::ENOENT`] if a name is absent whose inode is needed, [`Errno::ESTALE`] for an exclusion that was released before
-    /// it came, [`Errno::ENOSPC`] where parts might find no space, [`Errno::EPROTO`] for what cannot be excluded, those of the
+    /// [`Errno::ENOENT`] if a name is absent whose inode is needed, [`Errno::ESTALE`] for a name of another stripe, and for an
+    /// exclusion that was released before it came, [`Errno::ENOSPC`] where parts might find no space, [`Errno::EPROTO`] for what cannot be excluded, those of the
     /// store. Then nothing is excluded.
     pub(crate) async fn exclude(
         &self,
@@ -142,9 +142,11 @@ impl Mdt {
     /// What the names stand for.
     ///
     /// # Errors
-    /// [`Errno::ENOENT`] if one is absent that must be there, and those of the store.
+    /// [`Errno::ENOENT`] if one is absent that must be there, [`Errno::ESTALE`] for one that lies in another stripe, and those of
+    /// the store.
     fn named(&self, wanted: &Exclude) -> Result<Children, Errno> {
         let look = |wanted: &ExcludeName| {
+            self.check_place(wanted.directory, wanted.name.as_bytes())?;
             let child = self.find(wanted.directory, &wanted.name)?;
             match child {
                 None if wanted.needs.contains(NameNeeds::NEEDED) => Err(Errno::ENOENT),

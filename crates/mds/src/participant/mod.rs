@@ -15,6 +15,6 @@ mod recover;
 mod table;
 mod unfinished;
 
-pub(crate) use self::reads::{attributes_of, wire_attributes};
+pub(crate) use self::reads::{attributes_of, obdo_of, wire_attributes};
 pub(crate) use self::table::{KeyRef, RemoteExclusions, Use};
 pub(crate) use self::unfinished::UnfinishedParts;

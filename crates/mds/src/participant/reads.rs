@@ -83,6 +83,41 @@ pub(super) fn patch_of(said: &Obdo) -> AttributePatch {
     }
 }
 
+/// What [`patch_of`] reads as these changes.
+#[must_use]
+pub(crate) fn obdo_of(patch: &AttributePatch) -> Obdo {
+    let mut said = Obdo::default();
+    let mut set = |flag, is_set: bool| {
+        if is_set {
+            said.valid |= flag;
+        }
+    };
+    set(Valid::MODE, patch.permissions.is_some());
+    set(Valid::UID, patch.uid.is_some());
+    set(Valid::GID, patch.gid.is_some());
+    set(Valid::PROJID, patch.project.is_some());
+    set(Valid::SIZE, patch.size.is_some());
+    set(Valid::BLOCKS, patch.blocks.is_some());
+    set(Valid::FLAGS, patch.flags.is_some());
+    set(Valid::ATIME, patch.accessed.is_some());
+    set(Valid::MTIME, patch.modified.is_some());
+    set(Valid::CTIME, patch.changed.is_some());
+    let seconds = |time: Option<Timestamp>| time.map_or(0, |time| time.seconds);
+    Obdo {
+        mode: patch.permissions.unwrap_or_default(),
+        uid: patch.uid.unwrap_or_default(),
+        gid: patch.gid.unwrap_or_default(),
+        projid: patch.project.unwrap_or_default(),
+        size: patch.size.unwrap_or_default(),
+        blocks: patch.blocks.unwrap_or_default(),
+        flags: ObdoFlags(patch.flags.unwrap_or_default()),
+        atime: seconds(patch.accessed),
+        mtime: seconds(patch.modified),
+        ctime: seconds(patch.changed),
+        ..said
+    }
+}
+
 impl Mdt {
     /// What a name stands for; the next moment it may be something else.
     ///
@@ -92,6 +127,7 @@ impl Mdt {
         let remote = &self.exclusion.remote;
         remote.until_visible(KeyRef::Name(directory, name.as_bytes())).await;
         self.directory(directory)?;
+        self.check_place(directory, name.as_bytes())?;
         let child = self.find(directory, name)?.ok_or(Errno::ENOENT)?;
         Ok(named_inode(Some(child)))
     }

@@ -8,7 +8,7 @@ use sheen_types::limits::{
 };
 use sheen_types::{Errno, Fid, Name, Timestamp};
 use sheen_wire::lmv::{self, LmvMagic};
-use sheen_wire::md::{PosixAcl, RecCreate};
+use sheen_wire::md::{MdsOpenFlags, PosixAcl, RecCreate};
 use sheen_wire::messages::{
     MdsReintCreate, MdsReintCreateReply, MdsReintCreateSym, MdsReintCreateSymReply,
 };
@@ -20,8 +20,11 @@ use crate::directory::{Child, parse_name};
 use crate::hold::{Wanted, WantedName};
 use crate::inode::{DIRECTORY_BYTES, Inode};
 use crate::placement::ReservedObjects;
-use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, CAPABILITY, LINK, LOV, SYMLINK, XattrsOf};
-use crate::{Mdt, dot_lustre, links, locks};
+use crate::striped::{StripePlan, parse_wish};
+use crate::xattrs::{
+    ACL_ACCESS, ACL_DEFAULT, CAPABILITY, DEFAULT_LMV, LINK, LMV, LOV, SYMLINK, XattrsOf,
+};
+use crate::{Mdt, dot_lustre, links, locks, striped};
 
 const SET_GID: u32 = 0o2000;
 /// Bytes of a symbolic link's target.
@@ -42,6 +45,8 @@ pub(crate) struct CreateSpec<'a> {
     pub(crate) security: Option<(&'a Text, &'a Bytes)>,
     /// Where a regular file's data lies.
     pub(crate) objects: Option<ReservedObjects>,
+    /// A directory whose creator has said where it lies: it inherits no default of that kind.
+    pub(crate) has_wish: bool,
 }
 
 /// A new inode before it is in the store.
@@ -63,6 +68,7 @@ impl<'a> CreateSpec<'a> {
             target: None,
             security: None,
             objects: None,
+            has_wish: false,
         }
     }
 
@@ -114,10 +120,66 @@ impl Mdt {
         let record = &request.rec_reint;
         let mut spec = CreateSpec::of(record);
         spec.security = request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx));
-        let inode = self.make(context, record, request.name.as_ref(), spec).await?;
-        let body = self.body(&inode, false);
-        let reply = MdsReintCreateReply { mdt_body: Some(body), ..Default::default() };
-        Ok(Outcome::ok(reply))
+        let is_default = record.flags().contains(MdsOpenFlags::DEFAULT_LMV);
+        spec.has_wish = !request.eadata.is_empty() && !is_default;
+        let plan = match context.is_applied_already() {
+            true => None,
+            false => self.plan_stripes(&spec.caller, request).await?,
+        };
+        let name = (request.name.as_ref(), plan.as_ref());
+        let inode = self.make(context, record, name, spec).await?;
+        Ok(Outcome::ok(self.created(&inode, record)))
+    }
+
+    /// The answer to the creation of an inode; with the layout of a directory for a client that asks for that
+    /// (`MDS_MKDIR_LMV`).
+    pub(crate) fn created(&self, inode: &Inode, record: &RecCreate) -> MdsReintCreateReply {
+        let mut body = self.body(inode, false);
+        let mut mdt_md = Bytes::new();
+        if inode.is_directory() && record.flags().contains(MdsOpenFlags::RESYNC) {
+            // It is made: where the disk fails to say how, the client asks again.
+            let layout = self.store.xattr(inode.fid, LMV).unwrap_or_default();
+            mdt_md = striped::add_layout(layout, &mut body);
+        }
+        MdsReintCreateReply { mdt_body: Some(body), mdt_md, ..Default::default() }
+    }
+
+    /// The stripes that a new directory gets, if its creator wishes some, or its parent has a default.
+    ///
+    /// # Errors
+    /// [`Errno::EINVAL`] for what is no wish, [`Errno::EPERM`] for a caller that may not choose MDTs and where directories of
+    /// such a kind are off, those of [`StripePlan::choose`].
+    async fn plan_stripes(
+        &self,
+        caller: &Caller,
+        request: &MdsReintCreate,
+    ) -> Result<Option<StripePlan>, Errno> {
+        let record = &request.rec_reint;
+        let is_directory = FileKind::from_mode(record.mode) == Some(FileKind::Directory);
+        if !is_directory {
+            return Ok(None);
+        }
+        if request.eadata.is_empty() {
+            let default = self.default_wish(record.fid1)?;
+            return match default {
+                Some(wish) => self.choose_stripes(&wish).await,
+                None => Ok(None),
+            };
+        }
+        let wish = parse_wish(&request.eadata)?;
+        let plan = self.choose_stripes(&wish).await?;
+        // Its parent's default, which a client has inherited, is no wish of its caller's.
+        if record.flags().contains(MdsOpenFlags::DEFAULT_LMV) {
+            return Ok(plan);
+        }
+        let is_on = match plan {
+            Some(_) => self.makes_striped_directories(),
+            None => self.makes_remote_directories(),
+        };
+        match is_on && self.may_choose_mdts(caller) {
+            true => Ok(plan),
+            false => Err(Errno::EPERM),
+        }
     }
 
     /// MDS_REINT create of a symbolic link.
@@ -138,7 +200,8 @@ impl Mdt {
         let mut spec = CreateSpec::of(record);
         spec.target = Some(target);
         spec.security = request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx));
-        let inode = self.make(context, record, request.name.as_ref(), spec).await?;
+        let name = (request.name.as_ref(), None);
+        let inode = self.make(context, record, name, spec).await?;
         let body = self.body(&inode, false);
         let reply = MdsReintCreateSymReply { mdt_body: Some(body), ..Default::default() };
         Ok(Outcome::ok(reply))
@@ -148,7 +211,7 @@ impl Mdt {
         &self,
         context: &Context,
         record: &RecCreate,
-        name: Option<&Text>,
+        (name, plan): (Option<&Text>, Option<&StripePlan>),
         spec: CreateSpec<'_>,
     ) -> Result<Inode, Errno> {
         if context.is_applied_already() {
@@ -164,6 +227,9 @@ impl Mdt {
         let is_device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
         if is_device && !caller.can(Capability::Mknod) {
             return Err(Errno::EPERM);
+        }
+        if let Some(plan) = plan {
+            return self.make_striped(context, (record.fid1, &name), spec, plan).await;
         }
         if self.is_remote(record.fid1) {
             return self.make_distributed(context, record.fid1, &name, spec).await;
@@ -193,6 +259,7 @@ impl Mdt {
         kind: FileKind,
     ) -> Result<(), Errno> {
         let store = &*self.store;
+        self.check_place(parent.fid, name.as_bytes())?;
         caller.may(store, parent.fid, &parent.attributes, May::EXEC)?;
         if self.find(parent.fid, name)?.is_some() {
             return Err(Errno::EEXIST);
@@ -262,6 +329,10 @@ impl Mdt {
         if is_directory && parent.fid != Fid::ROOT {
             let layout = of_parent.xattr_of(parent.fid, LOV)?;
             xattrs.extend(layout.map(|layout| (LOV.to_owned(), layout)));
+        }
+        if is_directory && !spec.has_wish {
+            let default = self.inherited_default(parent.fid, of_parent)?;
+            xattrs.extend(default.map(|default| (DEFAULT_LMV.to_owned(), default)));
         }
         if let Some((name, value)) = spec.security.filter(|(_, value)| !value.is_empty()) {
             xattrs.push(security_context(&spec.caller, name, value)?);

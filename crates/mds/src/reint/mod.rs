@@ -7,7 +7,7 @@ mod setattr;
 mod setxattr;
 pub(crate) mod unlink;
 
-pub(crate) use create::CreateSpec;
+pub(crate) use create::{CreateSpec, NewInode};
 
 use sheen_target::{Context, Outcome, ReplyRecording};
 use sheen_types::Errno;

@@ -11,6 +11,7 @@ use crate::change_set::ChangeSet;
 use crate::directory::{Child, parse_name};
 use crate::hold::{Wanted, WantedName};
 use crate::inode::Inode;
+use crate::striped::are_one_directory;
 use crate::xattrs::XattrsOf;
 use crate::{Mdt, counters, dot_lustre, locks};
 
@@ -48,8 +49,9 @@ impl Mdt {
             return self.rename_distributed(context, record, (old, new)).await;
         }
         let caller = Caller::from(record);
-        for directory in [record.fid1, record.fid2] {
+        for (directory, name) in [(record.fid1, &old), (record.fid2, &new)] {
             let directory = self.directory(directory)?;
+            self.check_place(directory.fid, name.as_bytes())?;
             caller.may(&*self.store, directory.fid, &directory.attributes, May::EXEC)?;
         }
         let crosses = record.fid1 != record.fid2;
@@ -63,7 +65,12 @@ impl Mdt {
             // Replaced by a directory before we held it: the check of circles was not in order.
             return Err(Errno::ESTALE);
         }
-        if self.is_remote(source.fid) || victim.is_some_and(|it| self.is_remote(it.fid)) {
+        let stripes = match victim.filter(|victim| is_directory(*victim)) {
+            Some(victim) => self.stripes_of(victim.fid)?,
+            None => Vec::new(),
+        };
+        let is_elsewhere = |child: Child| self.is_remote(child.fid);
+        if is_elsewhere(source) || victim.is_some_and(is_elsewhere) || !stripes.is_empty() {
             drop(held);
             return self.rename_distributed(context, record, (old, new)).await;
         }
@@ -89,7 +96,7 @@ impl Mdt {
 
     /// Whether other MDTs are asked: for what lies there, and for the rename lock.
     fn moves_remote(&self, record: &RecRename, old: &Name, new: &Name) -> Result<bool, Errno> {
-        if !self.other_mdts.are_known() {
+        if !self.has_other_mdts() {
             return Ok(false);
         }
         let directories = [record.fid1, record.fid2];
@@ -144,7 +151,8 @@ pub(crate) fn may_move(
     let from = (moved.from.fid, &moved.from.attributes);
     moved.caller.may_remove(xattrs, from, &moved.source.attributes)?;
     let source_is_directory = moved.source.is_directory();
-    let changes_parent = source_is_directory && moved.from.fid != moved.to.fid;
+    let changes_parent =
+        source_is_directory && !are_one_directory(xattrs, moved.from.fid, moved.to.fid)?;
     if changes_parent {
         refuse_cycle()?;
     }

@@ -7,6 +7,7 @@ use sheen_target::{Context, Outcome, ReplyRecording, store_errno};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, Timestamp};
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
 use sheen_wire::connect::ConnectFlags2;
+use sheen_wire::lmv::{self, LmvMagic};
 use sheen_wire::lov::LovMagic;
 use sheen_wire::md::{AttrValid, Bias, FileFlags, MdsOpenFlags, MdtBody, PosixAcl, RecSetattr};
 use sheen_wire::messages::{MdsReintSetattr, MdsReintSetattrReply};
@@ -14,6 +15,7 @@ use sheen_wire::messages::{MdsReintSetattr, MdsReintSetattrReply};
 use crate::answer::add_acl;
 use crate::caller::{Caller, Capability, May, access_list};
 use crate::change_set::ChangeSet;
+use crate::coordinator::StripedChange;
 use crate::hold::HoldGuard;
 use crate::inode::Inode;
 use crate::placement::Owner;
@@ -50,6 +52,13 @@ impl Mdt {
         }
         if !request.eadata.is_empty() {
             dot_lustre::refuse_dot_lustre(record.fid)?;
+            if says_stripes(&request.eadata) {
+                self.check_default_stripes(&Caller::from(record), &request.eadata).await?;
+            }
+        }
+        let stripes = self.stripes_of(record.fid)?;
+        if !stripes.is_empty() {
+            return self.setattr_striped(context, request, &stripes).await;
         }
         let held = self.hold_inodes(&[record.fid]).await;
         let inode = self.inode(record.fid)?;
@@ -70,17 +79,7 @@ impl Mdt {
             }
         }
         let patch = self.patch_of(record, &inode)?;
-        let mut bits = InodeBits::UPDATE;
-        if patch.permissions.is_some() || patch.uid.is_some() || patch.gid.is_some() {
-            bits = bits | InodeBits::PERM;
-        }
-        if patch.project.is_some() {
-            bits = bits | InodeBits::XATTR;
-        }
-        if patch.flags.is_some() {
-            // They decide what may be opened, and clients that keep files open look at modes alone.
-            bits = bits | InodeBits::OPEN;
-        }
+        let bits = changed_bits(&patch);
         if record.valid.intersects(AttrValid::SIZE | AttrValid::BLOCKS) {
             self.known_empty.remove(inode.fid);
             self.open_files.note_written(inode.fid);
@@ -101,11 +100,55 @@ impl Mdt {
         }
         changes.patch(inode.fid, patch);
         self.execute(context, &held, changes, ReplyRecording::Done)?;
+        Ok(self.setattr_done(context, inode.fid))
+    }
+
+    /// The answer to a change of attributes.
+    fn setattr_done(&self, context: &Context, fid: Fid) -> Outcome {
         // It is done: where the disk fails to say what has become of the inode, the answer has no
         // attributes.
-        let (mdt_body, acl) = self.changed_attributes(context, inode.fid).unwrap_or_default();
+        let (mdt_body, acl) = self.changed_attributes(context, fid).unwrap_or_default();
         let mdt_body = Some(mdt_body);
-        Ok(Outcome::ok(MdsReintSetattrReply { mdt_body, acl, ..Default::default() }))
+        Outcome::ok(MdsReintSetattrReply { mdt_body, acl, ..Default::default() })
+    }
+
+    /// The same of a directory with stripes, which all change.
+    async fn setattr_striped(
+        &self,
+        context: &Context,
+        request: &MdsReintSetattr,
+        stripes: &[Fid],
+    ) -> Result<Outcome, Errno> {
+        let record = &request.rec_reint;
+        let sets_default = record.valid == AttrValid::NONE && !request.eadata.is_empty();
+        let change = |inode: &Inode| match sets_default {
+            true => {
+                let default = self.new_default(request, inode)?;
+                let (patch, bits) = (AttributePatch::default(), bits_of_default(default.0));
+                Ok(Some(StripedChange { patch, xattrs: vec![default], bits }))
+            }
+            false => self.attributes_change(record, inode),
+        };
+        self.change_striped(context, (record.fid, stripes), change).await?;
+        Ok(self.setattr_done(context, record.fid))
+    }
+
+    fn attributes_change(
+        &self,
+        record: &RecSetattr,
+        inode: &Inode,
+    ) -> Result<Option<StripedChange>, Errno> {
+        let patch = self.patch_of(record, inode)?;
+        if patch == AttributePatch::default() {
+            return Ok(None);
+        }
+        let list = match patch.permissions {
+            Some(permissions) => new_list(self, inode, permissions)?,
+            None => None,
+        };
+        let xattrs = list.map(|list| (xattrs::ACL_ACCESS, Some(list))).into_iter().collect();
+        let bits = changed_bits(&patch);
+        Ok(Some(StripedChange { patch, xattrs, bits }))
     }
 
     /// A file that is cut has no lease any more, unless its holder cuts it.
@@ -233,26 +276,73 @@ impl Mdt {
         request: &MdsReintSetattr,
         inode: &Inode,
     ) -> Result<Outcome, Errno> {
+        let (name, value) = self.new_default(request, inode)?;
+        let mut changes = self.change_set();
+        match value {
+            Some(value) => changes.set_xattr(inode.fid, name, value),
+            None => changes.remove_xattr(inode.fid, name),
+        }
+        let bits = bits_of_default(name);
+        let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Pw).await?;
+        self.execute(context, held, changes, ReplyRecording::Done)?;
+        let mdt_body = Some(self.body(inode, false));
+        Ok(Outcome::ok(MdsReintSetattrReply { mdt_body, ..Default::default() }))
+    }
+
+    /// The default that a directory gets, and as which extended attribute; without a value it is removed.
+    fn new_default(
+        &self,
+        request: &MdsReintSetattr,
+        inode: &Inode,
+    ) -> Result<(&'static str, Option<Bytes>), Errno> {
         if !inode.is_directory() {
             return Err(Errno::ENOTDIR);
+        }
+        let caller = Caller::from(&request.rec_reint);
+        if says_stripes(&request.eadata) {
+            let default = self.new_default_stripes(&caller, &request.eadata)?;
+            return Ok((xattrs::DEFAULT_LMV, default));
         }
         let magic = LovMagic::decode(&mut Reader::new(&request.eadata, ByteOrder::Little));
         let plain = [LovMagic::V1, LovMagic::V3, LovMagic::SPECIFIC];
         if !magic.is_ok_and(|magic| magic == LovMagic::COMP_V1 || plain.contains(&magic)) {
             return Err(Errno::EOPNOTSUPP);
         }
-        let caller = Caller::from(&request.rec_reint);
         if !caller.owns(&inode.attributes) {
             return Err(Errno::EPERM);
         }
-        let mut changes = self.change_set();
-        changes.set_default_layout(inode.fid, Plan::parse(&request.eadata)?)?;
-        let bits = InodeBits::XATTR;
-        let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Pw).await?;
-        self.execute(context, held, changes, ReplyRecording::Done)?;
-        let mdt_body = Some(self.body(inode, false));
-        Ok(Outcome::ok(MdsReintSetattrReply { mdt_body, ..Default::default() }))
+        let layout = self.new_default_layout(inode.fid, Plan::parse(&request.eadata)?)?;
+        Ok((xattrs::LOV, layout))
     }
+}
+
+/// Whether a default is one of directories' stripes.
+fn says_stripes(default: &Bytes) -> bool {
+    matches!(lmv::magic_of(default), Some(LmvMagic::USER | LmvMagic::STRIPE))
+}
+
+/// What clients keep of a default of a directory: that of its directories' stripes comes with its attributes.
+fn bits_of_default(name: &str) -> InodeBits {
+    match name {
+        xattrs::DEFAULT_LMV => InodeBits::XATTR | InodeBits::LOOKUP | InodeBits::UPDATE,
+        _ => InodeBits::XATTR,
+    }
+}
+
+/// What clients keep of what a change of attributes changes.
+fn changed_bits(patch: &AttributePatch) -> InodeBits {
+    let mut bits = InodeBits::UPDATE;
+    if patch.permissions.is_some() || patch.uid.is_some() || patch.gid.is_some() {
+        bits = bits | InodeBits::PERM;
+    }
+    if patch.project.is_some() {
+        bits = bits | InodeBits::XATTR;
+    }
+    if patch.flags.is_some() {
+        // They decide what may be opened, and clients that keep files open look at modes alone.
+        bits = bits | InodeBits::OPEN;
+    }
+    bits
 }
 
 /// Whether the client that asks for a change learns all of it from the answer, so that its own locks may stay. What
@@ -294,11 +384,16 @@ fn add_owner(
 
 /// Adds that the access control list, if there is one, says what the new mode says.
 fn add_list(changes: &mut ChangeSet<'_>, inode: &Inode, permissions: u32) -> Result<(), Errno> {
-    if let Some(list) = access_list(&*changes.mdt.store, inode.fid)? {
-        let list = PosixAcl::from(&list.with_mode(permissions));
-        changes.set_xattr(inode.fid, xattrs::ACL_ACCESS, list.encode());
+    if let Some(list) = new_list(changes.mdt, inode, permissions)? {
+        changes.set_xattr(inode.fid, xattrs::ACL_ACCESS, list);
     }
     Ok(())
+}
+
+/// The access control list of an inode, if it has one, with a new mode.
+fn new_list(mdt: &Mdt, inode: &Inode, permissions: u32) -> Result<Option<Bytes>, Errno> {
+    let list = access_list(&*mdt.store, inode.fid)?;
+    Ok(list.map(|list| PosixAcl::from(&list.with_mode(permissions)).encode()))
 }
 
 /// Adds what a truncate says of the size: clients cut the objects, we only remember.

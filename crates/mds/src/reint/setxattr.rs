@@ -14,6 +14,7 @@ use sheen_wire::md::{RecSetxattr, Valid};
 use sheen_wire::messages::{MdsReintSetxattr, MdsReintSetxattrReply};
 
 use crate::caller::{Caller, Capability, May, parse_list};
+use crate::coordinator::StripedChange;
 use crate::hold::HoldGuard;
 use crate::inode::Inode;
 use crate::layouts::LayoutChange;
@@ -49,6 +50,14 @@ impl Mdt {
         }
         let value = (!removes).then(|| request.eadata.clone());
         dot_lustre::refuse_dot_lustre(record.fid)?;
+        if let Some(name) = shared_with_stripes(name) {
+            let stripes = self.stripes_of(record.fid)?;
+            if !stripes.is_empty() {
+                let change = |inode: &Inode| self.striped_change(record, inode, name, &value);
+                self.change_striped(context, (record.fid, &stripes), change).await?;
+                return Ok(Outcome::ok(done_reply()));
+            }
+        }
         let held = self.hold_inodes(&[record.fid]).await;
         let inode = self.inode(record.fid)?;
         let caller = Caller::from(record);
@@ -67,21 +76,59 @@ impl Mdt {
             self.change_layout(context, &held, &inode, change, &value).await?;
             return Ok(Outcome::ok(done_reply()));
         }
+        match self.is_change(&inode, (name, &value), record)? {
+            true => self.apply_xattr(context, &held, &inode, (name, value), record).await,
+            false => Ok(Outcome::ok(done_reply())),
+        }
+    }
+
+    /// Whether there is something to change.
+    ///
+    /// # Errors
+    /// [`Errno::ENODATA`], [`Errno::EEXIST`], [`Errno::ENOSPC`].
+    fn is_change(
+        &self,
+        inode: &Inode,
+        (name, value): (&str, &Option<Bytes>),
+        record: &RecSetxattr,
+    ) -> Result<bool, Errno> {
         let all = self.store.whole(inode.fid).map_err(store_errno)?.xattrs;
         let old = all.get(name);
         let is_list = matches!(name, xattrs::ACL_ACCESS | xattrs::ACL_DEFAULT);
-        match (&old, removes) {
+        match (&old, value.is_none()) {
             // There is nothing to take, as on other file systems of Linux (and so Lustre's MDT on ldiskfs).
-            (None, true) if is_list => return Ok(Outcome::ok(done_reply())),
+            (None, true) if is_list => return Ok(false),
             (None, true) => return Err(Errno::ENODATA),
             (Some(_), false) if record.flags & CREATE != 0 => return Err(Errno::EEXIST),
             (None, false) if record.flags & REPLACE != 0 => return Err(Errno::ENODATA),
             _ => {}
         }
-        if let Some(value) = &value {
+        if let Some(value) = value {
             check_room(&all, name, value)?;
         }
-        self.apply_xattr(context, &held, &inode, (name, value), record).await
+        Ok(true)
+    }
+
+    /// What changes of a directory with stripes, and of these.
+    fn striped_change(
+        &self,
+        record: &RecSetxattr,
+        inode: &Inode,
+        name: &'static str,
+        value: &Option<Bytes>,
+    ) -> Result<Option<StripedChange>, Errno> {
+        self.may_set(&Caller::from(record), inode, name, value.is_none())?;
+        if name == xattrs::LOV {
+            let plan = value.as_ref().map(Plan::parse).transpose()?.unwrap_or_default();
+            let layout = self.new_default_layout(inode.fid, plan)?;
+            let (patch, bits) = (AttributePatch::default(), InodeBits::XATTR | InodeBits::LAYOUT);
+            return Ok(Some(StripedChange { patch, xattrs: vec![(name, layout)], bits }));
+        }
+        if !self.is_change(inode, (name, value), record)? {
+            return Ok(None);
+        }
+        let (patch, stored, bits) = changed_xattr(inode, (name, value.clone()), record)?;
+        Ok(Some(StripedChange { patch, xattrs: vec![(name, stored)], bits }))
     }
 
     async fn apply_xattr(
@@ -92,28 +139,8 @@ impl Mdt {
         (name, value): (&str, Option<Bytes>),
         record: &RecSetxattr,
     ) -> Result<Outcome, Errno> {
-        let mut bits = InodeBits::XATTR;
-        let mut patch = AttributePatch {
-            changed: Some(Timestamp::from_seconds(record.time).max(inode.attributes.changed)),
-            ..AttributePatch::default()
-        };
-        let mut stored = value.filter(|value| !name.starts_with("system.") || !value.is_empty());
-        if matches!(name, xattrs::ACL_ACCESS | xattrs::ACL_DEFAULT)
-            && let Some(value) = &stored
-        {
-            let list = parse_list(value).ok_or(Errno::EINVAL)?;
-            if name == xattrs::ACL_ACCESS {
-                let caller = Caller::from(record);
-                patch.permissions = Some(mode_with(&list, &caller, &inode.attributes));
-                // A list that says no more than the mode is not kept.
-                stored = stored.filter(|_| !list.is_plain());
-            }
-        }
-        if name == xattrs::ACL_ACCESS {
-            bits = bits | InodeBits::PERM | InodeBits::LOOKUP;
-        }
-        let _lock =
-            context.target.lock_inode(inode.fid, bits | InodeBits::UPDATE, LockMode::Pw).await?;
+        let (patch, stored, bits) = changed_xattr(inode, (name, value), record)?;
+        let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Pw).await?;
         let mut changes = self.change_set();
         match stored {
             Some(value) => changes.set_xattr(inode.fid, name, value),
@@ -193,6 +220,45 @@ impl Mdt {
         self.set_file_layout(context, held, inode, plan.ok_or(Errno::EPERM)?).await?;
         Ok(Outcome::ok(done_reply()))
     }
+}
+
+/// The name of an attribute by which MDTs decide about what is made in a directory, or used there: its stripes have it, too.
+fn shared_with_stripes(name: &str) -> Option<&'static str> {
+    match name {
+        xattrs::ACL_ACCESS => Some(xattrs::ACL_ACCESS),
+        xattrs::ACL_DEFAULT => Some(xattrs::ACL_DEFAULT),
+        xattrs::LOV | xattrs::LUSTRE_LOV => Some(xattrs::LOV),
+        _ => None,
+    }
+}
+
+/// What changes of an inode with an attribute, how that is kept, and what clients keep of it.
+fn changed_xattr(
+    inode: &Inode,
+    (name, value): (&str, Option<Bytes>),
+    record: &RecSetxattr,
+) -> Result<(AttributePatch, Option<Bytes>, InodeBits), Errno> {
+    let mut bits = InodeBits::XATTR | InodeBits::UPDATE;
+    let mut patch = AttributePatch {
+        changed: Some(Timestamp::from_seconds(record.time).max(inode.attributes.changed)),
+        ..AttributePatch::default()
+    };
+    let mut stored = value.filter(|value| !name.starts_with("system.") || !value.is_empty());
+    if matches!(name, xattrs::ACL_ACCESS | xattrs::ACL_DEFAULT)
+        && let Some(value) = &stored
+    {
+        let list = parse_list(value).ok_or(Errno::EINVAL)?;
+        if name == xattrs::ACL_ACCESS {
+            let caller = Caller::from(record);
+            patch.permissions = Some(mode_with(&list, &caller, &inode.attributes));
+            // A list that says no more than the mode is not kept.
+            stored = stored.filter(|_| !list.is_plain());
+        }
+    }
+    if name == xattrs::ACL_ACCESS {
+        bits = bits | InodeBits::PERM | InodeBits::LOOKUP;
+    }
+    Ok((patch, stored, bits))
 }
 
 /// Answers without doing anything, and without an error but where it would have been a new striping of a directory.

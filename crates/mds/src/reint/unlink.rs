@@ -10,6 +10,7 @@ use crate::change_set::ChangeSet;
 use crate::directory::{Child, parse_name};
 use crate::hold::{HoldGuard, Wanted, WantedName};
 use crate::inode::Inode;
+use crate::reint::rename::is_directory;
 use crate::{Mdt, dot_lustre, locks, remote};
 
 /// The type bits by which a client says that it means a directory.
@@ -38,14 +39,21 @@ impl Mdt {
         };
         dot_lustre::refuse_change(record.fid1, &name)?;
         if self.is_remote(record.fid1) {
-            return self.unlink_distributed(context, record, &name, is_rmdir).await;
+            let victim = (&name, record.fid2);
+            return self.unlink_distributed(context, record, victim, is_rmdir).await;
         }
         let caller = Caller::from(record);
         let parent = self.directory(record.fid1)?;
+        self.check_place(parent.fid, name.as_bytes())?;
         caller.may(&*self.store, parent.fid, &parent.attributes, May::EXEC)?;
         let (held, child) = self.hold_entry(parent.fid, &name).await?;
         if self.is_remote(child.fid) {
             return Ok(remote_reply(child.fid));
+        }
+        if is_directory(child) && !self.stripes_of(child.fid)?.is_empty() {
+            drop(held);
+            let victim = (&name, child.fid);
+            return self.unlink_distributed(context, record, victim, is_rmdir).await;
         }
         let parent = self.directory(record.fid1)?;
         let victim = self.inode(child.fid)?;

@@ -16,7 +16,7 @@ mod join;
 mod requests;
 mod table;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ const BATCH: u64 = 1000;
 const OWNERS_MAX: usize = 1 << 16;
 /// `SEQ_ALLOC_SUPER`, `SEQ_ALLOC_META`.
 const ALLOC_SUPER: u32 = 0;
-const ALLOC_META: u32 = 1;
+pub(crate) const ALLOC_META: u32 = 1;
 /// `FLD_LOOKUP`.
 const FLD_LOOKUP: u32 = 2;
 /// How long a request waits for the controller. Its client asks again.
@@ -81,6 +81,8 @@ struct Allocated {
     /// Nothing from here on was given out.
     next: u64,
     owners: BTreeMap<u64, Owner>,
+    /// Those that MDTs make stripes in: no client's.
+    of_mdts: BTreeSet<u64>,
     /// Those of each node, the oldest first.
     of_node: HashMap<Nid, VecDeque<u64>>,
 }
@@ -89,7 +91,8 @@ type Owner = (Uuid, Nid);
 
 impl Allocated {
     fn new(own: Vec<LuSeqRange>, next: u64) -> Self {
-        Self { own, next, owners: BTreeMap::new(), of_node: HashMap::default() }
+        let (owners, of_mdts) = (BTreeMap::new(), BTreeSet::new());
+        Self { own, next, owners, of_mdts, of_node: HashMap::default() }
     }
 
     fn give(&mut self, sequence: u64, owner: Owner) {
@@ -100,6 +103,11 @@ impl Allocated {
         self.next = sequence.saturating_add(1);
         self.of_node.entry(owner.1).or_default().push_back(sequence);
         self.owners.insert(sequence, owner);
+    }
+
+    fn give_to_mdt(&mut self, sequence: u64) {
+        self.next = sequence.saturating_add(1);
+        self.of_mdts.insert(sequence);
     }
 
     /// Forgets the oldest of the node that has most: a node that takes thousands does not make those of
@@ -118,6 +126,9 @@ impl Allocated {
 
     /// A client may go to another node, and one of the same node may go on with what another had.
     fn may_use(&self, sequence: u64, uuid: &Uuid, nid: Nid) -> bool {
+        if self.of_mdts.contains(&sequence) {
+            return false;
+        }
         if let Some(owner) = self.owners.get(&sequence) {
             return owner.0 == *uuid || owner.1 == nid;
         }
@@ -208,6 +219,19 @@ impl Sequences {
         self.table.is_other_mdts(sequence)
     }
 
+    /// Whether there is another MDT, as far as is known here.
+    pub(crate) fn knows_other_mdts(&self) -> bool {
+        self.table.knows_other_mdts()
+    }
+
+    /// The other MDTs that have ranges, as far as is known here.
+    pub(crate) fn other_mdts(&self) -> BTreeSet<MdtIndex> {
+        let is_mdts = |range: &LuSeqRange| range.flags == SeqRangeFlags::MDT;
+        let all = self.table.behind(0, usize::MAX, is_mdts).into_iter();
+        let indexes = all.filter_map(|range| u16::try_from(range.index).ok());
+        indexes.filter(|index| *index != self.index).map(MdtIndex).collect()
+    }
+
     /// The ranges of this MDT, in the order in which it got them.
     fn own_ranges(&self) -> Vec<LuSeqRange> {
         self.table.all_of(u32::from(self.index), SeqRangeFlags::MDT)
@@ -256,6 +280,21 @@ impl Sequences {
 
     /// The next sequence for a client.
     pub(crate) async fn next(&self, context: &Context) -> Result<u64, Errno> {
+        let client = &context.export;
+        let owner = (client.uuid().clone(), client.account_nid());
+        self.take_next(context, |given, sequence| given.give(sequence, owner)).await
+    }
+
+    /// The next sequence for this MDT, or another one: each takes one in a start, for stripes of directories.
+    pub(crate) async fn next_for_mdt(&self, context: &Context) -> Result<u64, Errno> {
+        self.take_next(context, Allocated::give_to_mdt).await
+    }
+
+    async fn take_next(
+        &self,
+        context: &Context,
+        give: impl FnOnce(&mut Allocated, u64),
+    ) -> Result<u64, Errno> {
         let mut counter = self.counter.lock().await;
         if counter.next >= counter.reserved {
             let range = self.range_with(context, counter.next).await?;
@@ -273,8 +312,7 @@ impl Sequences {
         }
         let sequence = counter.next;
         counter.next += 1;
-        let client = &context.export;
-        self.given.write().give(sequence, (client.uuid().clone(), client.account_nid()));
+        give(&mut self.given.write(), sequence);
         Ok(sequence)
     }
 

@@ -22,7 +22,11 @@ impl Mdt {
         let asked = &request.seq_range;
         let range = match request.seq_opc {
             ALLOC_META => {
-                let start = self.sequences.next(context).await?;
+                let is_mdt = context.export.owner().is_some_and(|it| it.kind == TargetKind::Mdt);
+                let start = match is_mdt {
+                    true => self.sequences.next_for_mdt(context).await?,
+                    false => self.sequences.next(context).await?,
+                };
                 let index = u32::from(self.sequences.index);
                 LuSeqRange { start, end: start + 1, index, flags: SeqRangeFlags::MDT }
             }

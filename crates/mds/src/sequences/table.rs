@@ -100,12 +100,17 @@ impl Table {
         behind.take(most).cloned().collect()
     }
 
+    /// Whether another MDT has a range, as far as is known here.
+    pub(super) fn knows_other_mdts(&self) -> bool {
+        self.has_other_mdts.load(Ordering::Acquire)
+    }
+
     /// Whether the inodes of a sequence are another MDT's, as far as is known here.
     pub(super) fn is_other_mdts(&self, sequence: u64) -> bool {
         if self.index != 0 && matches!(sequence, fid_seq::ROOT | fid_seq::DOT_LUSTRE) {
             return true;
         }
-        self.has_other_mdts.load(Ordering::Acquire)
+        self.knows_other_mdts()
             && self.find(sequence).is_some_and(|range| is_other_mdts(&range, self.index))
     }
 

@@ -447,7 +447,14 @@ impl Client {
         parent: Fid,
         name: &str,
     ) -> (TestAnswer, LdlmIntentGetattrReply) {
-        let request = self.lookup_request(parent, name);
+        self.ask_lock(self.lookup_request(parent, name)).await
+    }
+
+    /// Sends a getattr under a lock, and keeps that.
+    pub(super) async fn ask_lock(
+        &self,
+        request: LdlmIntentGetattr,
+    ) -> (TestAnswer, LdlmIntentGetattrReply) {
         let mine = request.dlm_req.handles[0];
         let answer = self.inner.call(request).await;
         match answer.reply.clone() {

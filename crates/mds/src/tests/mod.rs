@@ -34,4 +34,8 @@ mod rights;
 mod rmfid;
 mod several;
 mod shown_at_once;
+mod striped;
+mod striped_checks;
+mod striped_lost;
+mod striped_repairs;
 mod vouched_sizes;

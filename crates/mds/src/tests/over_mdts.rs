@@ -18,7 +18,7 @@ use super::several::{join_by, start};
 
 const ROOT: Fid = Fid::ROOT;
 /// The two requests that a change of one other MDT costs.
-const TWO: [&[UpdateType]; 2] =
+pub(super) const TWO: [&[UpdateType]; 2] =
     [&[UpdateType::EXCLUDE], &[UpdateType::RECORD, UpdateType::RELEASE]];
 
 /// MDTs that make changes together, and a client of all.
@@ -51,7 +51,7 @@ impl Scene {
     }
 
     /// What one MDT has asked another one since the last call.
-    fn sent(&self, from: usize, to: usize) -> Vec<Vec<UpdateType>> {
+    pub(super) fn sent(&self, from: usize, to: usize) -> Vec<Vec<UpdateType>> {
         let way = self.ways.iter().find(|(it, other, _)| (*it, *other) == (from, to));
         way.expect("a way").2.sent()
     }
@@ -61,8 +61,15 @@ impl Scene {
         &way.expect("a way").2
     }
 
-    fn forget_sent(&self) {
+    pub(super) fn forget_sent(&self) {
         self.ways.iter().for_each(|(.., way)| drop(way.sent()));
+    }
+
+    /// Which MDT an inode is on.
+    pub(super) fn mdt_of(&self, fid: Fid) -> usize {
+        // MDT0000 knows all ranges.
+        let range = self.servers[0].mdt.sequences.find(fid.seq);
+        range.expect("an MDT's").index as usize
     }
 
     /// A directory on this MDT, with a name wherever the parent is.
@@ -89,11 +96,11 @@ impl Scene {
         }
     }
 
-    async fn links(&self, mdt: usize, inode: Fid) -> Result<u32, Errno> {
+    pub(super) async fn links(&self, mdt: usize, inode: Fid) -> Result<u32, Errno> {
         self.clients[mdt].getattr(inode).await.map(|body| body.nlink)
     }
 
-    async fn names(&self, mdt: usize, directory: Fid) -> Vec<String> {
+    pub(super) async fn names(&self, mdt: usize, directory: Fid) -> Vec<String> {
         let entries = self.clients[mdt].readdir(directory, 1).await;
         let mut names: Vec<_> = entries.into_iter().map(|(name, _)| name).collect();
         names.retain(|name| name != "." && name != ".." && name != ".lustre");

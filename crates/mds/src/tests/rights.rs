@@ -415,7 +415,7 @@ fn a_list_that_is_not_there_is_removed_without_an_error_by_the_owner_alone() {
 const ACCESS: &str = "system.posix_acl_access";
 
 /// The value of a list: tag, permissions, and the user or group it names.
-fn acl(lines: &[(u16, u16, u32)]) -> bytes::Bytes {
+pub(super) fn acl(lines: &[(u16, u16, u32)]) -> bytes::Bytes {
     let entry = |(tag, perm, id): &(u16, u16, u32)| AclEntry { tag: *tag, perm: *perm, id: *id };
     PosixAcl { entries: lines.iter().map(entry).collect() }.encode()
 }

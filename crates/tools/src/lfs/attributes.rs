@@ -5,6 +5,7 @@ use std::path::Path;
 use bytes::Bytes;
 use rustix::fs::XattrFlags;
 use sheen_types::{Errno, Fid};
+use sheen_wire::lmv::{LmvEa, LmvMdsMd, LmvUserMd};
 use sheen_wire::lov::LovEa;
 use sheen_wire::md::SomAttrs;
 use sheen_wire::{ByteOrder, Reader, Wire};
@@ -25,6 +26,9 @@ const SWAP_LAYOUTS: &str = "sheen.swap_layouts";
 const HEAT: &str = "sheen.heat";
 /// The version of a file's data; a letter behind it says what clients do before.
 const DATA_VERSION: &str = "sheen.data_version.";
+/// The stripes of a directory, and the default of those that are made in it.
+const STRIPES: &str = "sheen.directory_stripes";
+const DEFAULT_STRIPES: &str = "sheen.directory_default";
 /// The kernel allows no longer value (`XATTR_SIZE_MAX`).
 const VALUE_BYTES_MAX: usize = 64 << 10;
 
@@ -69,6 +73,48 @@ fn parsed(bytes: &[u8]) -> Result<Fid, Errno> {
 pub(super) fn layout(path: &Path) -> Result<Option<LovEa>, Errno> {
     match value(path, LAYOUT) {
         Ok(bytes) => LovEa::decode(&bytes).map(Some).map_err(|_| Errno::EPROTO),
+        Err(Errno::ENODATA) => Ok(None),
+        Err(Errno::EOPNOTSUPP) => Err(Errno::ENOTTY),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The stripes of a directory; `None` if it lies in one piece.
+///
+/// # Errors
+/// ENOTTY on another file system than ours, and on a mount whose process does not know stripes; EPROTO for bytes that are no
+/// stripes; or what the system says.
+pub(super) fn stripes(path: &Path) -> Result<Option<(LmvMdsMd, Vec<Fid>)>, Errno> {
+    match lmv(path, STRIPES)? {
+        None => Ok(None),
+        Some(LmvEa::Stripes { header, fids }) => Ok(Some((header, fids))),
+        Some(_) => Err(Errno::EPROTO),
+    }
+}
+
+/// The default of directories that are made in one; `None` if it has none of its own.
+///
+/// # Errors
+/// As [`stripes`].
+pub(super) fn default_stripes(path: &Path) -> Result<Option<LmvUserMd>, Errno> {
+    match lmv(path, DEFAULT_STRIPES)? {
+        None => Ok(None),
+        Some(LmvEa::User { header, .. }) => Ok(Some(header)),
+        Some(_) => Err(Errno::EPROTO),
+    }
+}
+
+/// Sets that default.
+///
+/// # Errors
+/// As `setxattr(2)`; ENOTTY on another file system than ours.
+pub(super) fn set_default_stripes(path: &Path, default: &LmvEa) -> Result<(), Errno> {
+    set(path, DEFAULT_STRIPES, &default.encode())
+}
+
+fn lmv(path: &Path, name: &str) -> Result<Option<LmvEa>, Errno> {
+    match value(path, name) {
+        Ok(bytes) => LmvEa::decode(&bytes).map(Some).map_err(|_| Errno::EPROTO),
         Err(Errno::ENODATA) => Ok(None),
         Err(Errno::EOPNOTSUPP) => Err(Errno::ENOTTY),
         Err(errno) => Err(errno),

@@ -1,7 +1,7 @@
 //! Which MDT has a file. Of one MDT that is known; of several the mount is asked, once for each sequence of FIDs, as all of a
 //! sequence lie on one.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use sheen_types::{Errno, Fid, HashMap};
 
@@ -26,6 +26,11 @@ impl MdtsOf {
         let targets: Vec<Target> = mount.ask(TARGETS, &[]).map_err(|(errno, _)| errno)?;
         let mdts = targets.into_iter().filter(|target| target.kind == Kind::Mdt).collect();
         Ok(Self { mount, mdts, known: HashMap::default() })
+    }
+
+    /// Where the file system is mounted.
+    pub(super) fn mount_point(&self) -> PathBuf {
+        self.mount.info.point()
     }
 
     /// All of them.

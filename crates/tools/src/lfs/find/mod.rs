@@ -5,6 +5,7 @@
 //! last one counts, as in Lustre; times and extended attributes may be tested twice.
 
 mod glob;
+mod hashes;
 mod options;
 mod predicates;
 mod printf;

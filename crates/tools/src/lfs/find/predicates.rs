@@ -7,9 +7,11 @@ use regex_automata::meta::Regex;
 use regex_automata::util::syntax;
 use rustix::fs::{FileType, Statx};
 use sheen_types::Errno;
+use sheen_wire::lmv::LmvHash;
 use sheen_wire::lov::{CompFlags, LovEa, LovMd, LovPattern};
 
 use super::glob::matches;
+use super::hashes::Hashes;
 use super::values::{attributes, file_type, id, layouts, newer, permissions, pool, targets};
 use super::{BAD_VALUE_CODE, bad, times};
 use crate::lfs::attributes::Xattr;
@@ -54,6 +56,8 @@ pub(super) enum Test {
     StripeSize(Bound),
     Osts(Vec<u32>),
     Mdts(Vec<u32>),
+    MdtCount(Bound),
+    MdtHash(Hashes),
     Pool(String),
     Layout(LovPattern),
     ComponentCount(Bound),
@@ -141,6 +145,11 @@ impl Test {
             "stripe-size" => Self::StripeSize(size("stripe_size", 1)?),
             "stripe-index" | "ost" => Self::Osts(targets("OST", value)?),
             "mdt-index" => Self::Mdts(targets("MDT", value)?),
+            "mdt-count" => Self::MdtCount(number("mdt-count", BAD_VALUE_CODE)?),
+            "mdt-hash" => {
+                let wrong = || bad(EINVAL_CODE, format!("invalid mdt_hash value '{value}'"));
+                Self::MdtHash(Hashes::read(value).ok_or_else(wrong)?)
+            }
             "pool" => Self::Pool(pool(value)?),
             "layout" => Self::Layout(layouts(value)?),
             "component-count" => Self::ComponentCount(number("component count", FORGOTTEN_CODE)?),
@@ -185,6 +194,8 @@ impl Test {
             | Self::ComponentEnd(_)
             | Self::ComponentFlags(_)
             | Self::ExtensionSize(_)
+            | Self::MdtCount(_)
+            | Self::MdtHash(_)
             | Self::Xattr(..) => Cost::Layout,
             _ => Cost::Attributes,
         }
@@ -213,6 +224,8 @@ pub(super) trait File {
     fn layout(&self) -> Result<Option<&LovEa>, Errno>;
     /// Its extended attributes, names and values.
     fn xattrs(&self) -> Result<Vec<Xattr>, Errno>;
+    /// The stripes of a directory: how many, and the hash by which names choose one.
+    fn stripes(&self) -> Result<(u64, LmvHash), Errno>;
     /// The MDT it lies on.
     fn mdt(&self) -> Result<u32, Errno>;
 }
@@ -235,7 +248,11 @@ impl Tests {
     /// What asking for its attributes or layout met.
     pub(super) fn fit(&self, file: &dyn File) -> Result<bool, Errno> {
         for (test, negated) in self.0.iter().filter(|(test, _)| !test.is_of_component()) {
-            if fits(test, file)? == *negated {
+            // What is asked of directories no other file has, turned round or not.
+            let is_of_directories = matches!(test, Test::MdtCount(_) | Test::MdtHash(_));
+            if is_of_directories && file.kind()? != FileType::Directory
+                || fits(test, file)? == *negated
+            {
                 return Ok(false);
             }
         }
@@ -301,6 +318,8 @@ fn fits(test: &Test, file: &dyn File) -> Result<bool, Errno> {
             file.xattrs()?.iter().any(fits)
         }
         Test::Mdts(indexes) => indexes.contains(&file.mdt()?),
+        Test::MdtCount(bound) => bound.fits(file.stripes()?.0),
+        Test::MdtHash(hashes) => hashes.fit(file.stripes()?.1),
         _ => fits_layout(test, file.layout()?),
     })
 }

@@ -3,6 +3,7 @@ use std::ffi::OsStr;
 
 use rustix::fs::{FileType, Statx};
 use sheen_types::Errno;
+use sheen_wire::lmv::LmvHash;
 use sheen_wire::lov::{CompFlags, LovEa};
 
 use super::{File, Test, Tests, matches};
@@ -40,6 +41,11 @@ impl File for Made {
 
     fn xattrs(&self) -> Result<Vec<Xattr>, Errno> {
         Ok(vec![(b"user.job".to_vec(), b"202310.7\nx".to_vec()), (b"user.x".to_vec(), vec![0xff])])
+    }
+
+    fn stripes(&self) -> Result<(u64, LmvHash), Errno> {
+        self.asked.set(self.asked.get() + 1);
+        Ok((2, LmvHash::CRUSH))
     }
 
     fn mdt(&self) -> Result<u32, Errno> {
@@ -223,4 +229,17 @@ fn modes_are_read_in_letters() {
     assert_eq!(symbolic("+x,o-x"), Some(0o110));
     assert_eq!(symbolic("u+s"), Some(0o4000));
     assert_eq!((symbolic("x"), symbolic("u+q"), symbolic("z+r")), (None, None, None));
+}
+
+#[test]
+fn stripes_are_asked_of_directories_alone() {
+    let (folder, file) = (folder(""), file("-c 1"));
+    for line in
+        ["-T 2", "--mdt-count +1", "-H crush", "--mdt-hash crush,fnv_1a_64", "! -H all_char"]
+    {
+        assert!(fits(line, &folder), "{line}");
+        assert!(!fits(line, &file), "{line}");
+    }
+    assert!(!fits("-T 3", &folder) && !fits("! -T 2", &folder) && !fits("-H fnv_1a_64", &folder));
+    assert_eq!(file.asked.get(), 0);
 }

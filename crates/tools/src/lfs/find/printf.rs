@@ -326,6 +326,10 @@ mod tests {
             Ok(Vec::new())
         }
 
+        fn stripes(&self) -> Result<(u64, sheen_wire::lmv::LmvHash), Errno> {
+            Ok((0, sheen_wire::lmv::LmvHash::UNKNOWN))
+        }
+
         fn mdt(&self) -> Result<u32, Errno> {
             Ok(0)
         }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{FileType, Statx};
 use sheen_types::{Errno, Fid};
+use sheen_wire::lmv::{LmvHash, LmvMdsMd};
 use sheen_wire::lov::LovEa;
 
 use super::predicates::File;
@@ -62,6 +63,13 @@ impl File for Entry<'_> {
 
     fn xattrs(&self) -> Result<Vec<Xattr>, Errno> {
         attributes::all(self.path)
+    }
+
+    fn stripes(&self) -> Result<(u64, LmvHash), Errno> {
+        let found = attributes::stripes(self.path)?;
+        let shown =
+            |(header, stripes): (LmvMdsMd, Vec<Fid>)| (stripes.len() as u64, header.hash_type);
+        Ok(found.map_or((0, LmvHash::UNKNOWN), shown))
     }
 
     fn mdt(&self) -> Result<u32, Errno> {

@@ -1,0 +1,239 @@
+//! How a directory lies on MDTs, as far as that is known, and where a name of it is then.
+//!
+//! A directory in stripes is two kinds of inode here. The *master* has what programs and the kernel see: node, names that were
+//! looked up, rights. Each *stripe* has what its own lock on `UPDATE` covers: attributes, pages, absent names, this client's
+//! changes of names. The kernel never sees a stripe; what it keeps because of one it keeps under the master's node.
+//!
+//! What always holds: the stripes of a known layout are in the table of inodes as long as the layout is, pinned by it, so no
+//! lock on one is lost without being noted.
+//!
+//! A layout counts while the master's `LOOKUP` or `UPDATE` is covered without a gap since it came: an MDT that changes one
+//! takes both from all clients first. That a directory lies in one piece counts until an MDT says otherwise (`ESTALE`): its
+//! own changes would cost a question each.
+
+use std::sync::Arc;
+
+use sheen_layout::directory::{DirectoryLayout, Holder};
+use sheen_types::Fid;
+
+use super::{Inode, InodeState, InodeTable, Pin};
+
+/// What is known.
+#[derive(Default)]
+pub(crate) enum Striping {
+    /// Nothing.
+    #[default]
+    Unknown,
+    /// It lies in one piece.
+    Whole,
+    /// It is a master.
+    Master(MasterLayout),
+    /// It is a stripe of this master.
+    StripeOf(Fid),
+}
+
+/// The layout of a master.
+pub(crate) struct MasterLayout {
+    layout: Arc<DirectoryLayout>,
+    /// See the module's documentation.
+    is_covered: bool,
+}
+
+/// Where a name is, or is to be.
+pub(crate) struct Place<'a> {
+    /// The directory that programs see.
+    pub(crate) directory: &'a Inode,
+    stripe: Option<Pin>,
+}
+
+impl<'a> Place<'a> {
+    /// In a directory that lies in one piece.
+    pub(crate) fn whole(directory: &'a Inode) -> Self {
+        Self { directory, stripe: None }
+    }
+
+    /// In a stripe of it.
+    pub(crate) fn in_stripe(directory: &'a Inode, stripe: Pin) -> Self {
+        Self { directory, stripe: Some(stripe) }
+    }
+
+    /// What has the name: a stripe, or the directory itself. Requests name it, and its locks cover what is known.
+    pub(crate) fn holder(&self) -> &Inode {
+        self.stripe.as_deref().map_or(self.directory, |stripe| stripe)
+    }
+
+    /// Whether it is in a stripe.
+    pub(crate) fn is_in_stripe(&self) -> bool {
+        self.stripe.is_some()
+    }
+}
+
+/// The stripes that there are: what is no FID of an inode is one that was lost.
+fn stripes(layout: &DirectoryLayout) -> impl Iterator<Item = Fid> {
+    let stripes: &[Fid] = match layout.holder() {
+        Holder::Master { stripes, .. } => stripes,
+        Holder::Stripe { .. } => &[],
+    };
+    stripes.iter().copied().filter(Fid::is_of_mdt)
+}
+
+impl InodeState {
+    /// The layout of a master, and whether locks cover it.
+    pub(crate) fn master_layout(&self) -> Option<(&Arc<DirectoryLayout>, bool)> {
+        match &self.directory.striping {
+            Striping::Master(MasterLayout { layout, is_covered }) => Some((layout, *is_covered)),
+            Striping::Unknown | Striping::Whole | Striping::StripeOf(_) => None,
+        }
+    }
+
+    /// No lock covers these bits any more: whether one covers the layout still.
+    pub(super) fn note_layout_uncovered(&mut self) {
+        let is_locked = self.covered.lookup.is_covered() || self.covered.update.is_covered();
+        if let Striping::Master(master) = &mut self.directory.striping {
+            master.is_covered &= is_locked;
+        }
+    }
+
+    /// Of a stripe the FID of its master.
+    pub(super) fn stripe_of(&self) -> Option<Fid> {
+        match self.directory.striping {
+            Striping::StripeOf(master) => Some(master),
+            _ => None,
+        }
+    }
+}
+
+impl InodeTable {
+    /// Notes how a directory lies by an MDT's answer: in stripes by `layout`, or in one piece. It counts as covered if a
+    /// lock came with the answer that covers it.
+    pub(crate) fn note_striping(self: &Arc<Self>, inode: &Inode, layout: Option<DirectoryLayout>) {
+        let Some(layout) = layout else {
+            return self.put_striping(inode, Striping::Whole);
+        };
+        {
+            let mut state = inode.state();
+            let is_locked = state.covered.lookup.is_covered() || state.covered.update.is_covered();
+            if let Striping::Master(known) = &mut state.directory.striping
+                && *known.layout == layout
+            {
+                known.is_covered |= is_locked;
+                return;
+            }
+        }
+        for stripe in stripes(&layout) {
+            let stripe = self.pin(stripe);
+            stripe.state().note_stripe_of(inode.fid);
+            // Released with the layout, by [`Self::release_stripes`].
+            stripe.keep_pinned();
+        }
+        let layout = MasterLayout { layout: Arc::new(layout), is_covered: false };
+        self.put_striping(inode, Striping::Master(layout));
+    }
+
+    /// Nothing is known any more: an MDT has refused what was asked by it.
+    pub(crate) fn forget_striping(self: &Arc<Self>, inode: &Inode) {
+        self.put_striping(inode, Striping::Unknown);
+    }
+
+    fn put_striping(self: &Arc<Self>, inode: &Inode, striping: Striping) {
+        let former = {
+            let mut state = inode.state();
+            if matches!(state.directory.striping, Striping::StripeOf(_))
+                && !matches!(striping, Striping::Master(_))
+            {
+                return;
+            }
+            let is_locked = state.covered.lookup.is_covered() || state.covered.update.is_covered();
+            let former = std::mem::replace(&mut state.directory.striping, striping);
+            if let Striping::Master(master) = &mut state.directory.striping {
+                master.is_covered = is_locked;
+            }
+            former
+        };
+        self.release_stripes(former);
+    }
+
+    /// The pins that a layout had. Not under any lock.
+    pub(super) fn release_stripes(&self, former: Striping) {
+        let Striping::Master(MasterLayout { layout, .. }) = former else { return };
+        for stripe in stripes(&layout) {
+            if let Some(stripe) = self.by_fid(stripe) {
+                let is_idle = {
+                    let mut state = stripe.state();
+                    state.pins -= 1;
+                    state.is_idle()
+                };
+                if is_idle {
+                    self.release(&stripe);
+                }
+            }
+        }
+    }
+
+    /// The stripes of a master that are there, pinned; none of any other inode.
+    pub(crate) fn stripes_of(self: &Arc<Self>, inode: &Inode) -> Vec<Pin> {
+        let layout = inode.state().master_layout().map(|(layout, _)| Arc::clone(layout));
+        let Some(layout) = layout else { return Vec::new() };
+        stripes(&layout).map(|stripe| self.pin(stripe)).collect()
+    }
+}
+
+impl InodeState {
+    fn note_stripe_of(&mut self, master: Fid) {
+        // A master is no stripe, whatever an MDT says.
+        if !matches!(self.directory.striping, Striping::Master(_)) {
+            self.directory.striping = Striping::StripeOf(master);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sheen_types::{InodeBits, MdtIndex};
+    use sheen_wire::lmv::LmvHash;
+
+    use super::*;
+
+    const MASTER: Fid = Fid::new(0x2_0000_0401, 7);
+    const STRIPES: [Fid; 2] = [Fid::new(0x2_0000_0400, 4), Fid::new(0x2_4000_0400, 4)];
+
+    fn layout(stripes: &[Fid]) -> DirectoryLayout {
+        DirectoryLayout::new(MdtIndex(0), LmvHash::CRUSH, stripes.to_vec()).expect("a layout")
+    }
+
+    #[test]
+    fn stripes_live_as_long_as_the_layout_of_their_master() {
+        let inodes = InodeTable::new(Fid::ROOT);
+        let master = inodes.pin(MASTER);
+        inodes.note_striping(&master, Some(layout(&STRIPES)));
+        assert_eq!(inodes.len(), 4);
+        assert_eq!(inodes.pin(STRIPES[1]).state().stripe_of(), Some(MASTER));
+        // Another one, of which one stripe is the same, and one is lost.
+        let other = [STRIPES[1], Fid::ZERO];
+        inodes.note_striping(&master, Some(layout(&other)));
+        let kept: Vec<Fid> = inodes.stripes_of(&master).iter().map(|it| it.fid).collect();
+        assert_eq!((kept, inodes.len()), (vec![STRIPES[1]], 3));
+        drop(master);
+        assert_eq!(inodes.len(), 1, "the root");
+    }
+
+    #[test]
+    fn a_layout_counts_while_the_masters_lock_does() {
+        let inodes = InodeTable::new(Fid::ROOT);
+        let master = inodes.pin(MASTER);
+        let is_covered = || master.state().master_layout().is_some_and(|(_, covered)| covered);
+        inodes.note_striping(&master, Some(layout(&STRIPES)));
+        assert!(!is_covered(), "it came without a lock");
+        master.state().cover_bits(InodeBits::LOOKUP | InodeBits::UPDATE);
+        inodes.note_striping(&master, Some(layout(&STRIPES)));
+        assert!(is_covered());
+        let lose = |bits| {
+            master.state().lose_bits(bits);
+            master.state().note_layout_uncovered();
+        };
+        lose(InodeBits::UPDATE);
+        assert!(is_covered());
+        lose(InodeBits::LOOKUP);
+        assert!(!is_covered());
+    }
+}

@@ -1,0 +1,178 @@
+//! Where a name is: on which MDT, and in which stripe of its directory (Lustre: LMV).
+//!
+//! The layout of a directory comes with its attributes, whenever those are asked for (`OBD_MD_MEA`), so a name that is looked up
+//! from the root costs nothing more. Where it is not known, as of a directory that was just made, it is asked for: one RPC,
+//! and none where there is one MDT. What an MDT refuses with `ESTALE` is tried again by the layout as it is then, at most
+//! [`TRIES_MAX`] times.
+
+use bytes::Bytes;
+use sheen_layout::directory::{DirectoryLayout, Holder};
+use sheen_types::{Errno, Fid, Name};
+use sheen_wire::lmv::{LmvEa, LmvMagic, magic_of};
+use sheen_wire::md::{MdtBody, Valid};
+
+use super::Meta;
+use crate::cache::{Inode, Place, Striping};
+use crate::types::{Credentials, FileType};
+
+/// How often a call about a name is sent by another layout than before.
+const TRIES_MAX: u32 = 4;
+
+/// What an answer says of how a directory lies.
+pub(super) enum SaidStriping {
+    /// Nothing.
+    Nothing,
+    Whole,
+    Stripes(DirectoryLayout),
+}
+
+/// Calls about a name that were refused because it is elsewhere, or may be.
+#[derive(Default)]
+pub(super) struct Tries(u32);
+
+/// What an answer with attributes says, that was asked for how the directory lies.
+///
+/// # Errors
+/// `EOPNOTSUPP` of a directory that lies in another file system (`lfs mkdir --foreign`); `EPROTO` of what cannot be read.
+pub(super) fn said_striping(body: &MdtBody, layout: &Bytes) -> Result<SaidStriping, Errno> {
+    if !body.valid.contains(Valid::DIREA | Valid::MEA) {
+        return Ok(SaidStriping::Whole);
+    }
+    match magic_of(layout) {
+        // A default, or what a stripe says of itself: names are in it as in any directory.
+        Some(LmvMagic::USER) => return Ok(SaidStriping::Whole),
+        Some(LmvMagic::STRIPE) => return Ok(SaidStriping::Nothing),
+        Some(LmvMagic::FOREIGN) => {
+            tracing::debug!(directory = %body.fid1, "a foreign directory, which this client cannot use");
+            return Err(Errno::EOPNOTSUPP);
+        }
+        _ => {}
+    }
+    let read = LmvEa::decode(layout).map_err(|error| error.to_string());
+    let read = read.and_then(|ea| DirectoryLayout::from_ea(&ea).map_err(|error| error.to_string()));
+    let layout = read.map_err(|error| {
+        tracing::warn!(directory = %body.fid1, error, "the stripes of a directory cannot be read");
+        Errno::EPROTO
+    })?;
+    match layout.holder() {
+        Holder::Master { stripes, .. } if stripes.contains(&body.fid1) => Err(Errno::EPROTO),
+        _ => Ok(SaidStriping::Stripes(layout)),
+    }
+}
+
+impl Meta {
+    /// Notes how an inode lies, as an answer of its MDT says.
+    pub(super) fn note_striping(&self, inode: &Inode, said: SaidStriping) {
+        if inode.file_type() != Some(FileType::Directory) {
+            return;
+        }
+        match said {
+            SaidStriping::Nothing => {}
+            SaidStriping::Whole => self.cache.inodes.note_striping(inode, None),
+            SaidStriping::Stripes(layout) => self.cache.inodes.note_striping(inode, Some(layout)),
+        }
+    }
+
+    /// Where `name` is in a directory. No RPC where that is known, else one.
+    ///
+    /// # Errors
+    /// `EBADF` if the directory's hash is unknown, as Lustre's client; `ENODEV` if the stripe was lost; those of a getattr.
+    pub(crate) async fn place<'a>(
+        &self,
+        who: &Credentials,
+        directory: &'a Inode,
+        name: &Name,
+    ) -> Result<Place<'a>, Errno> {
+        if let Some(place) = self.known_place(directory, name)? {
+            return Ok(place);
+        }
+        self.rights(who, directory).await.map_err(|errno| match errno {
+            // What a request about a name in a directory that is no more is answered.
+            Errno::ENOENT => Errno::ESTALE,
+            errno => errno,
+        })?;
+        self.last_known_place(directory, name)
+    }
+
+    /// The same as far as it is known. No RPC.
+    ///
+    /// # Errors
+    /// As [`Self::place`].
+    pub(crate) fn known_place<'a>(
+        &self,
+        directory: &'a Inode,
+        name: &Name,
+    ) -> Result<Option<Place<'a>>, Errno> {
+        let stripe = {
+            let state = directory.state();
+            match (&state.directory.striping, state.master_layout()) {
+                (_, Some((_, false))) => return Ok(None),
+                (_, Some((layout, true))) => stripe_of(layout, name)?,
+                (Striping::Unknown, None) if self.mdts.has_several() => return Ok(None),
+                (_, None) => return Ok(Some(Place::whole(directory))),
+            }
+        };
+        Ok(Some(Place::in_stripe(directory, self.cache.inodes.pin(stripe))))
+    }
+
+    /// By what was last known, current or not.
+    fn last_known_place<'a>(&self, directory: &'a Inode, name: &Name) -> Result<Place<'a>, Errno> {
+        let stripe = match directory.state().master_layout() {
+            Some((layout, _)) => stripe_of(layout, name)?,
+            None => return Ok(Place::whole(directory)),
+        };
+        Ok(Place::in_stripe(directory, self.cache.inodes.pin(stripe)))
+    }
+
+    /// Whether a call about a name that was answered `errno` is to be made again: the layout of the directory may be another
+    /// than it was asked by, which is not believed any more.
+    pub(super) fn may_be_elsewhere(
+        &self,
+        place: &Place<'_>,
+        tries: &mut Tries,
+        errno: Errno,
+    ) -> bool {
+        let is_refused =
+            errno == Errno::ESTALE && (place.is_in_stripe() || self.mdts.has_several());
+        if !is_refused || tries.0 >= TRIES_MAX {
+            return false;
+        }
+        tries.0 += 1;
+        self.cache.inodes.forget_striping(place.directory);
+        true
+    }
+
+    /// Asks how a directory lies unless that is known. No RPC where it is, else one.
+    pub(super) async fn fetch_striping(
+        &self,
+        who: &Credentials,
+        directory: &Inode,
+    ) -> Result<(), Errno> {
+        let is_known = {
+            let state = directory.state();
+            match state.master_layout() {
+                Some((_, is_covered)) => is_covered,
+                None => !matches!(state.directory.striping, Striping::Unknown),
+            }
+        };
+        match is_known || !self.mdts.has_several() {
+            true => Ok(()),
+            false => self.rights(who, directory).await,
+        }
+    }
+}
+
+/// The stripe that has a name, or is to have it.
+fn stripe_of(layout: &DirectoryLayout, name: &Name) -> Result<Fid, Errno> {
+    let places = layout.places(name.as_bytes()).map_err(|error| {
+        tracing::debug!(%error, "names of a directory cannot be found");
+        Errno::EBADF
+    })?;
+    if layout.change().is_some() {
+        tracing::debug!("names of a directory are being moved, which this client cannot follow");
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let Holder::Master { stripes, .. } = layout.holder() else { return Err(Errno::EPROTO) };
+    let stripe = stripes.get(places.now as usize).copied().filter(Fid::is_of_mdt);
+    stripe.ok_or(Errno::ENODEV)
+}
