@@ -1,6 +1,6 @@
 //! What a server says to and hears from the MGS: its targets register, an MDT learns its OSTs and the other MDTs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +28,9 @@ const LOOK_FIRST: Duration = Duration::from_millis(200);
 const LEAVES_WITHIN: Duration = Duration::from_secs(5);
 /// The release we announce.
 const VERSION: u32 = version_code(2, 17, 0, 0);
+
+/// A target and what reaches it.
+type AddressedTarget = (TargetName, Vec<Nid>);
 
 /// The connection to the MGS that a node's targets share.
 pub struct Registrar {
@@ -170,9 +173,12 @@ impl Registrar {
             return;
         };
         let mut known: BTreeMap<TargetName, Closing> = BTreeMap::new();
+        // What is asked about other MDTs waits until the configuration has been read.
+        mdt.leave_out_mdts(BTreeSet::new());
         loop {
             match self.targets(&name.fsname).await {
-                Ok(targets) => {
+                Ok((targets, left_out)) => {
+                    mdt.leave_out_mdts(left_out);
                     for (target, nids) in targets.into_iter().filter(|(target, _)| target != name) {
                         let connect = || Closing(self.connect_target(mdt, name, &target, nids));
                         known.entry(target.clone()).or_insert_with(connect);
@@ -187,16 +193,18 @@ impl Registrar {
         }
     }
 
-    /// All targets of a file system, MDTs first: an MDT may have to ask MDT0000 about OSTs.
-    async fn targets(&self, fsname: &str) -> Result<Vec<(TargetName, Vec<Nid>)>, String> {
+    /// All targets of a file system, MDTs first: an MDT may have to ask MDT0000 about OSTs. And the MDTs that are left out.
+    async fn targets(&self, fsname: &str) -> Result<(Vec<AddressedTarget>, BTreeSet<u16>), String> {
         let mut map = ClusterMap::new(fsname);
         let records = read_log(&*self.mgs, &format!("{fsname}-client")).await;
         let records = records.map_err(|errno| errno.to_string())?;
         map.read(&records).map_err(|error| error.to_string())?;
+        let left_out = map.mdts.iter().filter(|target| target.is_excluded);
+        let left_out = left_out.filter_map(|it| u16::try_from(it.index).ok()).collect();
         let targets = map.mdts.into_iter().chain(map.osts);
         let usable = targets.filter(|target| !target.is_excluded);
         let named = usable.filter_map(|it| Some((it.uuid.as_str().parse().ok()?, it.nids)));
-        Ok(named.collect())
+        Ok((named.collect(), left_out))
     }
 
     fn connect_target(

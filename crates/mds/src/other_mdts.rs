@@ -7,17 +7,21 @@
 //!
 //! What always holds: a record is durable before a request of its MDT is taken.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
+use sheen_io::within;
 use sheen_rpc::{Channel, ImportState};
 use sheen_store::{Store, StoreError, Transaction};
 use sheen_target::{Connecting, Target, store_errno};
-use sheen_types::{Errno, Fid, TargetKind, Uuid, fid_seq};
+use sheen_types::{Errno, Fid, MdtIndex, TargetKind, Uuid, fid_seq};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 use sheen_wire::update_record::FORMAT;
+use tokio::sync::Notify;
 
 use crate::Mdt;
 
@@ -25,6 +29,8 @@ use crate::Mdt;
 const MDTS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x207);
 /// Parts that an MDT may have sent another one and that are not answered: clients' changes do not wait for each other there.
 const PARTS_IN_FLIGHT: u16 = 256;
+/// How long an MDT that the configuration is to name is waited for: as long as it is read again at the latest.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// The number of the MDT that gives out sequences.
 const CONTROLLER: u16 = 0;
 
@@ -36,6 +42,10 @@ pub(crate) struct OtherMdts {
     /// By number, the connection over which the MDT that is recorded has answered.
     answered: Mutex<BTreeMap<u16, u32>>,
     channels: RwLock<BTreeMap<u16, Arc<dyn Channel>>>,
+    /// Where a configuration names the other MDTs: those that it leaves out.
+    left_out: RwLock<Option<BTreeSet<u16>>>,
+    /// Any of the two has changed.
+    configured: Notify,
     /// One at a time is compared with what is recorded, and recorded.
     recording: Mutex<()>,
     /// The MDT that was refused last, and not let in since.
@@ -50,6 +60,8 @@ impl OtherMdts {
             own,
             answered: Mutex::default(),
             channels: RwLock::default(),
+            left_out: RwLock::default(),
+            configured: Notify::new(),
             recording: Mutex::default(),
             refused: Mutex::default(),
         }
@@ -116,6 +128,25 @@ impl OtherMdts {
     pub(crate) fn are_known(&self) -> bool {
         !self.channels.read().is_empty()
     }
+
+    /// Whether an MDT that has sequences is still to be named by the configuration.
+    fn is_awaited(&self, index: u16) -> bool {
+        let left_out = self.left_out.read();
+        let is_to_come = left_out.as_ref().is_some_and(|it| !it.contains(&index));
+        is_to_come && !self.channels.read().contains_key(&index)
+    }
+
+    async fn until_configured(&self, index: u16) {
+        loop {
+            let mut configured = pin!(self.configured.notified());
+            // What comes between the look and the wait counts.
+            configured.as_mut().enable();
+            if !self.is_awaited(index) {
+                return;
+            }
+            configured.await;
+        }
+    }
 }
 
 /// Another MDT.
@@ -137,7 +168,40 @@ impl Mdt {
             self.sequences.set_controller(Arc::clone(&channel));
         }
         self.other_mdts.channels.write().insert(index, channel);
+        self.other_mdts.configured.notify_waiters();
         self.note_other_mdts();
+    }
+
+    /// A configuration names the other MDTs, but for these. From the first call on one that is neither added nor left out is
+    /// waited for, as the configuration that names it has not been read: so is each after a start.
+    pub fn leave_out_mdts(&self, indexes: BTreeSet<u16>) {
+        *self.other_mdts.left_out.write() = Some(indexes);
+        self.other_mdts.configured.notify_waiters();
+    }
+
+    /// Whether changes may concern other MDTs: there are some, or are to come as they have sequences.
+    pub(crate) fn has_other_mdts(&self) -> bool {
+        let are_to_come = || self.other_mdts.left_out.read().is_some();
+        self.other_mdts.are_known() || self.sequences.knows_other_mdts() && are_to_come()
+    }
+
+    /// Waits for an MDT that a configuration is still to name: what is asked of this one before it has read that.
+    ///
+    /// # Errors
+    /// [`Errno::EINPROGRESS`] if it takes long: the client asks again, and all that it has sent meanwhile goes on. Who
+    /// recovers waits on.
+    pub(crate) async fn until_configured(&self, mdt: MdtIndex) -> Result<(), Errno> {
+        if !self.other_mdts.is_awaited(mdt.0) {
+            return Ok(());
+        }
+        let target = self.target.get().and_then(Weak::upgrade).ok_or(Errno::EINPROGRESS)?;
+        let configured = self.other_mdts.until_configured(mdt.0);
+        if target.is_recovering() {
+            configured.await;
+            return Ok(());
+        }
+        let clock = &*target.world().clock;
+        within(clock, PATIENCE, configured).await.ok_or(Errno::EINPROGRESS)
     }
 
     /// The other MDTs to which there are connections, or shall be.

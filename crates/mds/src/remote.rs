@@ -32,7 +32,7 @@ impl Mdt {
     ///
     /// # Errors
     /// [`Errno::EXDEV`] for a link and a rename, as between file systems: programs copy then. [`Errno::EOPNOTSUPP`] for
-    /// what makes an inode, [`Errno::EREMOTE`] for the rest.
+    /// what makes an inode, [`Errno::EREMOTE`] for the rest; [`Errno::EINPROGRESS`] where the other MDT is not known yet.
     pub(crate) async fn refuse_remote(
         &self,
         context: &Context,
@@ -76,7 +76,12 @@ impl Mdt {
         for (fid, must_be_here) in inodes.into_iter().zip(must_be_here) {
             self.learn_mdt_of(context, fid).await?;
             let mdt = self.known_mdt_of(fid).filter(|mdt| mdt.0 != self.index);
-            if mdt.is_some_and(|mdt| must_be_here || self.other_mdts.partner(mdt.0).is_none()) {
+            let Some(mdt) = mdt else { continue };
+            if must_be_here {
+                return Err(errno);
+            }
+            self.until_configured(mdt).await?;
+            if self.other_mdts.partner(mdt.0).is_none() {
                 return Err(errno);
             }
         }
@@ -86,7 +91,7 @@ impl Mdt {
     /// Asks MDT0000 which MDT has an inode, where that is not known. Nothing is asked where there is one MDT.
     async fn learn_mdt_of(&self, context: &Context, inode: Fid) -> Result<(), Errno> {
         let is_known = || self.sequences.find(inode.seq).is_some();
-        if self.other_mdts.are_known() && inode.seq >= fid_seq::NORMAL && !is_known() {
+        if self.has_other_mdts() && inode.seq >= fid_seq::NORMAL && !is_known() {
             match self.holder(context, inode.seq).await {
                 // What has no holder is refused by the operation.
                 Ok(_) | Err(Errno::ENOENT) => {}

@@ -2,9 +2,12 @@
 //!
 //! A name may lead to an inode of another MDT; links are counted over all of them. Where the store of an MDT is missing, what
 //! leads there is counted, and is no fault. So it is where another MDT's store lies in its place, which is a fault. Changes nothing. Memory: a record per name.
+//!
+//! The names of a striped directory lie in its stripes, which may be of other MDTs (`stripes`).
 
 mod mdts;
 mod mismatches;
+mod stripes;
 
 use std::fmt;
 
@@ -23,6 +26,8 @@ pub use self::mdts::FailedStore;
 pub(crate) use self::mdts::Reading;
 use self::mdts::Said;
 pub(crate) use self::mismatches::{IdentityMismatch, matching, mismatches};
+use self::stripes::Striped;
+pub(crate) use self::stripes::{SHARED_XATTRS, agree, layout_of, other_stripe, rights};
 use crate::directory::{self, Child, parse_key, parse_value};
 use crate::echo::ECHO;
 use crate::placement::destroys;
@@ -188,8 +193,8 @@ fn checked(stores: &[MdtAtRest<'_>], reading: &Reading) -> Result<Report, StoreE
     let (mdts, said) = Mdts::load(&stores, reading)?;
     let some_missing = mdts.are_some_missing() || !mismatches.is_empty();
     let report = Report { some_missing, ..Report::default() };
-    let (names, orphans) = (HashMap::default(), HashSet::default());
-    let mut walk = Walk { mdts, report, names, orphans };
+    let (names, striped, orphans) = Default::default();
+    let mut walk = Walk { mdts, report, names, striped, orphans };
     walk.report(mismatches.iter().map(IdentityMismatch::said).collect());
     walk.report(said);
     walk.tree()?;
@@ -199,6 +204,7 @@ fn checked(stores: &[MdtAtRest<'_>], reading: &Reading) -> Result<Report, StoreE
     walk.ownerless()?;
     walk.sequences()?;
     walk.changes()?;
+    walk.stripes()?;
     walk.counts()?;
     walk.objects()?;
     Ok(walk.report)
@@ -209,6 +215,7 @@ struct Walk<'a> {
     report: Report,
     /// Names found of each inode, and subdirectories of each directory.
     names: HashMap<Fid, Names>,
+    striped: Striped,
     /// What their link EAs say is past.
     orphans: HashSet<Fid>,
 }
@@ -236,9 +243,17 @@ impl Walk<'_> {
     /// A fault of an entry, which need not be the name by which its inode is reported.
     fn entry_fault(&mut self, entry: &Entry, what: impl Into<String>) {
         let Entry { at, directory, name, child } = entry;
-        let path = self.report.paths.within(*directory, name);
+        let path = self.report.paths.within(self.seen_parent(*directory), name);
         let (mdt, what) = (self.mdt(*at), what.into());
         self.report.faults.push(Fault { mdt, fid: child.fid, path, what });
+    }
+
+    /// What programs see as the directory of the names in one: of a stripe's, the master.
+    fn seen_parent(&self, directory: Fid) -> Fid {
+        let above = self.report.paths.0.get(&directory).map(|(above, _)| *above);
+        let master =
+            above.filter(|it| self.striped.is_stripe(directory) && self.striped.is_master(*it));
+        master.unwrap_or(directory)
     }
 
     /// Faults that are none of names.
@@ -310,7 +325,9 @@ impl Walk<'_> {
         self.names.entry(root).or_default();
         let mut waiting = vec![(at, root)];
         while let Some((at, directory)) = waiting.pop() {
-            for (name, child) in self.entries(at, directory)? {
+            let entries = self.entries(at, directory)?;
+            self.striping(at, directory, &entries)?;
+            for (name, child) in entries {
                 self.name(Entry { at, directory, name, child }, &mut waiting)?;
             }
         }
@@ -330,7 +347,8 @@ impl Walk<'_> {
         let is_first = known.names.is_empty() && child.fid != Fid::ROOT;
         known.names.push((directory, name.clone()));
         if is_first {
-            self.report.paths.0.insert(child.fid, (directory, name.clone()));
+            let parent = self.seen_parent(directory);
+            self.report.paths.0.insert(child.fid, (parent, name.clone()));
         }
         if child.kind == FileKind::Directory {
             match is_first {
@@ -465,6 +483,8 @@ impl Walk<'_> {
             let is_orphan = found == 0 && fid != Fid::ROOT;
             let links = match (is_orphan, attributes.kind) {
                 (true, _) => 0,
+                // Its stripes are no subdirectories; those in them are counted there.
+                (false, FileKind::Directory) if self.striped.is_master(fid) => 2,
                 (false, FileKind::Directory) => 2 + known.subdirectories,
                 (false, _) => found,
             };

@@ -144,7 +144,7 @@ impl Mdt {
     /// an exclusion that it has is the same one.
     ///
     /// # Errors
-    /// What that has answered.
+    /// What that has answered, those of [`Mdt::until_configured`].
     pub(super) async fn ask(
         &self,
         mdt: MdtIndex,
@@ -152,6 +152,7 @@ impl Mdt {
         result_bytes: u32,
         order: Order,
     ) -> Result<Vec<UpdateResult>, Errno> {
+        self.until_configured(mdt).await?;
         let channel = self.partner(mdt)?;
         let request = || request_of(updates, result_bytes, order).map_err(|_| Errno::E2BIG);
         let answer = call_until_let_in(&*channel, request()?, request);

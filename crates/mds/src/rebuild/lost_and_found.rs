@@ -34,8 +34,12 @@ impl Rebuild<'_> {
     }
 
     /// Where the way up from an inode ends, unless it leads to the root or to a survey: at what has no
-    /// name, or in a circle.
+    /// name, or in a circle. A stripe stays in its master.
     fn unreached(&self, fid: Fid) -> Option<Fid> {
+        self.end_of_way(fid).map(|end| self.striped.seen(end))
+    }
+
+    fn end_of_way(&self, fid: Fid) -> Option<Fid> {
         let (mut at, mut passed): (Fid, HashSet<Fid>) = (fid, HashSet::default());
         while passed.insert(at) {
             match self.inodes.get(&at).and_then(|inode| inode.names.first()) {

@@ -14,10 +14,13 @@
 //! and `lost+found` is MDT0000's, with names for inodes of other MDTs, too. That is several transactions; a repair that ended
 //! in between is made whole by the next one. Where their tables of sequences contradict each other nothing is done. An inode
 //! that lies where its FID does not belong stays as it is, and so do the names that lead to it.
+//!
+//! Names of striped directories are put into the stripe that they hash to (`stripes`).
 
 mod changes;
 mod lost_and_found;
 mod obstacle;
+mod stripes;
 
 use bytes::Bytes;
 use sheen_store::{AttributePatch, Attributes, FileKind, Sequence, Store, StoreError, Transaction};
@@ -27,6 +30,7 @@ use sheen_wire::ost::OstId;
 
 use self::lost_and_found::LOST_AND_FOUND;
 pub use self::obstacle::{Obstacle, repair_obstacle};
+use self::stripes::Striped;
 use crate::check::{FailedStore, Home, MdtAtRest, Mdts, Reading};
 use crate::directory::{self, Child, parse_key, parse_value};
 use crate::echo::ECHO;
@@ -44,8 +48,12 @@ pub struct Rebuilt {
     pub inodes: u64,
     /// Directories made again, their owner and mode unknown.
     pub directories: Vec<Fid>,
+    /// Stripes of directories made again: of the names that were in them those are there which inodes know.
+    pub stripes: Vec<Fid>,
     /// Names put back from the inodes that know them.
     pub names: u64,
+    /// Names of striped directories put into the stripe that they hash to.
+    pub moved: u64,
     /// Inodes that went to `lost+found`.
     pub found: Vec<Fid>,
     /// Names of which nothing else is left, with their directories: they are gone.
@@ -104,8 +112,8 @@ fn rebuild_here(
     now: Timestamp,
 ) -> Result<Vec<Rebuilt>, StoreError> {
     let done = vec![Rebuilt::default(); all.len()];
-    let (inodes, misplaced) = Default::default();
-    let mut work = Rebuild { all, mdts, now, done, inodes, misplaced };
+    let (inodes, misplaced, striped) = Default::default();
+    let mut work = Rebuild { all, mdts, now, done, inodes, misplaced, striped };
     work.directory(Fid::ROOT)?;
     for (at, mdt) in all.iter().enumerate() {
         for fid in mdt.objects.iter().filter(|fid| fid.is_of_mdt()) {
@@ -127,7 +135,9 @@ fn rebuild_here(
     for at in 0..all.len() {
         orphans.extend(orphans::list(work.mdts.store(at))?);
     }
+    work.settle_stripes(&orphans)?;
     work.inodes_of_names()?;
+    work.names_in_stripes()?;
     work.names_of_inodes(&orphans)?;
     work.attach(&orphans)?;
     work.counts(&orphans)?;
@@ -159,6 +169,7 @@ struct Rebuild<'a> {
     inodes: HashMap<Fid, Inode>,
     /// How many names of misplaced directories a directory has.
     misplaced: HashMap<Fid, u32>,
+    striped: Striped,
 }
 
 impl Rebuild<'_> {
@@ -382,6 +393,7 @@ impl Rebuild<'_> {
                 if !parent.is_of_mdt() || parent == fid || has_one && is_directory {
                     continue;
                 }
+                let Some(parent) = self.place_of_name(parent, &name) else { continue };
                 self.directory(parent)?;
                 if self.kind(parent) == Some(FileKind::Directory) {
                     self.put_name(parent, name, fid)?;
@@ -431,6 +443,7 @@ impl Rebuild<'_> {
             }
             let links = match (inode.names.len() as u32, inode.kind) {
                 (0, _) if *fid != Fid::ROOT && *fid != Fid::DOT_LUSTRE => 0,
+                (_, FileKind::Directory) if self.striped.is_master(*fid) => 2,
                 (_, FileKind::Directory) => 2 + subdirectories.get(fid).copied().unwrap_or(0),
                 (names, _) => names,
             };

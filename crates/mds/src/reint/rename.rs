@@ -96,7 +96,7 @@ impl Mdt {
 
     /// Whether other MDTs are asked: for what lies there, and for the rename lock.
     fn moves_remote(&self, record: &RecRename, old: &Name, new: &Name) -> Result<bool, Errno> {
-        if !self.other_mdts.are_known() {
+        if !self.has_other_mdts() {
             return Ok(false);
         }
         let directories = [record.fid1, record.fid2];

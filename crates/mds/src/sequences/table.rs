@@ -110,7 +110,7 @@ impl Table {
         if self.index != 0 && matches!(sequence, fid_seq::ROOT | fid_seq::DOT_LUSTRE) {
             return true;
         }
-        self.has_other_mdts.load(Ordering::Acquire)
+        self.knows_other_mdts()
             && self.find(sequence).is_some_and(|range| is_other_mdts(&range, self.index))
     }
 

@@ -1,11 +1,12 @@
 //! An MDT of several: where its FIDs and its objects come from, whom it knows, and what it refuses.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_rpc::ImportState;
-use sheen_store::Store;
-use sheen_store_mem::StoreMem;
+use sheen_store::{Attributes, FileKind, Store};
+use sheen_store_mem::{Commits, MemOptions, StoreMem};
 use sheen_target::testing::{TestClient, TestTarget, TestWorld, server_offer};
 use sheen_target::{TargetConfig, Timeouts};
 use sheen_types::{Errno, Fid, Nid, Timestamp, Uuid, fid_seq};
@@ -387,6 +388,53 @@ fn what_only_another_mdt_has_is_refused_by_name() {
         assert_eq!(far, Err(Errno::EXDEV));
         here.mkdir(Fid::ROOT, "own").await.expect("all else goes on");
         first.check();
+    };
+    run(test, &world);
+}
+
+/// As after a start: MDT0000 knows from its store that there is an MDT0001, and not yet where.
+#[test]
+fn what_is_about_an_mdt_that_the_configuration_is_still_to_name_waits_for_it() {
+    let world = TestWorld::new(411);
+    let inner = world.clone();
+    let test = async move {
+        let store = || {
+            let commits = Commits::Immediate;
+            Arc::new(StoreMem::new(MemOptions { commits, ..MemOptions::default() }))
+        };
+        let (first, second) = (start(&inner, 0, store()).await, start(&inner, 1, store()).await);
+        join(&second, &first).await;
+        second.mdt.until_open().await;
+        let (here, there) = (first.client("a").await, second.client("b").await);
+        let parent = there.next_fid();
+        let kind = FileKind::Directory;
+        super::checks::apply(&second.store, |change| {
+            change.create(parent, Attributes { kind, links: 2, ..Attributes::default() });
+        });
+        here.make(Fid::ROOT, "f", REGULAR | 0o644).await.expect("made");
+        // A client asks again when it is answered so.
+        first.mdt.leave_out_mdts(BTreeSet::new());
+        let early = here.mkdir(parent, "d").await;
+        assert_eq!(early, Err(Errno::EINPROGRESS));
+        let far = there.next_fid();
+        assert_eq!(here.link(far, Fid::ROOT, "l").await, Err(Errno::EINPROGRESS));
+        assert_eq!(here.rename((Fid::ROOT, "f"), (parent, "f")).await, Err(Errno::EINPROGRESS));
+        assert_eq!(here.unlink(parent, "f").await, Err(Errno::EINPROGRESS));
+        here.mkdir(Fid::ROOT, "own").await.expect("all else goes on");
+        // One that an operator has left out does not come.
+        first.mdt.leave_out_mdts(BTreeSet::from([1]));
+        assert_eq!(here.mkdir(parent, "d").await, Err(Errno::EOPNOTSUPP));
+        first.mdt.leave_out_mdts(BTreeSet::new());
+        let (first, second) = (Arc::new(first), Arc::new(second));
+        let (from, to, clock) = (Arc::clone(&first), Arc::clone(&second), inner.clone());
+        let added = async move {
+            clock.sleep(Duration::from_secs(2)).await;
+            join(&from, &to).await;
+        };
+        inner.world().tasks.spawn("configuration", Box::pin(added));
+        let made = here.mkdir(parent, "d").await.expect("it was waited for");
+        let found = crate::directory::find(&*second.store, parent, b"d").expect("a lookup");
+        assert_eq!(found.map(|child| child.fid), Some(made));
     };
     run(test, &world);
 }

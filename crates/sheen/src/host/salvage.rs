@@ -235,11 +235,23 @@ pub(super) fn report_names(name: &str, done: &sheen_mds::Rebuilt) {
     for fid in &done.directories {
         output::line(format_args!("{name}: directory {fid} is recreated, accessible to root only"));
     }
+    for fid in &done.stripes {
+        output::line(format_args!(
+            "{name}: {fid}, a stripe of a directory, was lost and is recreated; of the names that were in it, \
+             those that inodes record are put back"
+        ));
+    }
     for fid in &done.found {
         output::line(format_args!("{name}: {fid} is in /lost+found, named by its FID"));
     }
     for (parent, lost) in &done.lost {
         output::line(format_args!("{name}: {lost:?} in {parent}: nothing is left of it"));
+    }
+    if done.moved > 0 {
+        output::line(format_args!(
+            "{name}: {} names put into the stripes of directories that they belong in",
+            done.moved
+        ));
     }
     output::line(format_args!(
         "{name}: {} inodes; {} names put back, {} counts and links corrected",

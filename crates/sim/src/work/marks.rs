@@ -40,7 +40,13 @@ impl Process {
 
     /// `chmod`.
     pub(super) async fn chmod(&self) {
-        let Some(place) = self.file_place().await else { return };
+        // That of a directory may be one of its stripes, too.
+        let is_of_directory = self.sim.options.mdts > 1 && self.one_in(3);
+        let place = match is_of_directory {
+            true => self.directory_place().await,
+            false => self.file_place().await,
+        };
+        let Some(place) = place else { return };
         let Ok(Some(file)) = self.look_up(&place).await else { return };
         let mut mode = 0o600 + self.random().below(MODES);
         if self.sim.extras().hostile {

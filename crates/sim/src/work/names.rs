@@ -1,9 +1,12 @@
 //! Names: making, moving, removing, listing.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use sheen_client::posix::{DirCookie, ListingRoom, NewNode, OpenFlags, Opened, RenameMode};
+use sheen_layout::directory::{DirectoryWish, WishedStripes};
 use sheen_types::{Errno, Fid, MdtIndex};
+use sheen_wire::lmv::LmvHash;
 
 use super::{NameInDirectory, Process, is_answer, text};
 use crate::cluster::Found;
@@ -129,7 +132,7 @@ impl Process {
     pub(super) async fn rename(&self) {
         let directories = self.one_in(4);
         let pair = match directories {
-            true => (self.directory_place(), self.directory_place()),
+            true => (self.directory_place().await, self.directory_place().await),
             false => (self.file_place().await, self.file_place().await),
         };
         let (Some(from), Some(to)) = pair else { return };
@@ -201,15 +204,34 @@ impl Process {
 
     /// `mkdir`.
     pub(super) async fn make_directory(&self) {
-        let Some(place) = self.directory_place() else { return };
+        let Some(place) = self.directory_place().await else { return };
         let mdts = u64::from(self.sim.options.mdts);
         if mdts == 1 {
             self.make_at(&place, "mkdir", NewNode::Directory).await;
             return;
         }
         let mdt = MdtIndex(self.random().below(mdts) as u16);
+        if self.one_in(2) {
+            let wish = self.striping(mdt);
+            let what = format!("mkdir striped {:?} from {}", wish.stripes, mdt.0);
+            self.make_at(&place, &what, NewNode::WishedDirectory(wish)).await;
+            return;
+        }
         let what = format!("mkdir -i {}", mdt.0);
         self.make_at(&place, &what, NewNode::DirectoryOn(mdt)).await;
+    }
+
+    /// Stripes over MDTs, of which there may be fewer, or several on each.
+    fn striping(&self, first: MdtIndex) -> DirectoryWish {
+        let count = |least: u32, most: u32| {
+            NonZeroU32::MIN.saturating_add(least - 1 + self.random().below(most.into()) as u32)
+        };
+        let stripes = match self.one_in(3) {
+            true => WishedStripes::OnEachMdt(count(1, 2)),
+            false => WishedStripes::Count(count(2, 2)),
+        };
+        let hash = LmvHash(self.random().below(5) as u32);
+        DirectoryWish { stripes, first: Some(first), hash, ..DirectoryWish::default() }
     }
 
     /// Makes something that is no file; its FID.
@@ -248,7 +270,7 @@ impl Process {
 
     /// `rmdir`.
     pub(super) async fn remove_directory(&self) {
-        let Some(place) = self.directory_place() else { return };
+        let Some(place) = self.directory_place().await else { return };
         let begin = self.now();
         let operation = self.sim.begin(self.client, format!("rmdir {}", place.path));
         self.model(|model| {
