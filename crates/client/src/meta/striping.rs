@@ -61,6 +61,9 @@ impl Meta {
         default: Bytes,
     ) -> Result<(), Errno> {
         let record = blank_record(who, directory);
-        self.send_setattr(who, directory, record, default, InodeBits::XATTR).await
+        let bits = InodeBits::LOOKUP | InodeBits::UPDATE | InodeBits::XATTR;
+        let set = self.send_setattr(who, directory, record, default, bits).await;
+        directory.state().directory.is_default_covered = false;
+        set
     }
 }

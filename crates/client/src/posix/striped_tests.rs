@@ -12,12 +12,11 @@ use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, MdtIndex};
 use sheen_wire::dir::{DirEntry as WireEntry, DirPage, DirPageHeader, HASH_END};
 use sheen_wire::ldlm::{LdlmReply, LdlmRequest};
 use sheen_wire::lmv::{LmvEa, LmvHash};
-use sheen_wire::md::{Bias, MdtBody, Valid};
+use sheen_wire::md::{Bias, MdsOpenFlags, MdtBody, ObdStatfs, Valid};
 use sheen_wire::messages::{
     LdlmEnqueueReply, LdlmIntentGetattr, LdlmIntentGetattrReply, LdlmIntentOpenReply,
-    MdsCloseReply, MdsGetattrNameReply, MdsGetattrReply, MdsReadpageReply, MdsReintCreateReply,
-    MdsReintLinkReply, MdsReintRenameReply, MdsReintSetattrReply, MdsReintUnlinkReply, Reply,
-    Request,
+    MdsCloseReply, MdsGetattrReply, MdsReadpageReply, MdsReintCreateReply, MdsReintLinkReply,
+    MdsReintRenameReply, MdsReintSetattrReply, MdsReintUnlinkReply, MdsStatfsReply, Reply, Request,
 };
 use sheen_wire::text::Text;
 
@@ -44,6 +43,8 @@ type Names = BTreeMap<String, (u64, Fid, u32)>;
 
 /// What both MDTs have.
 struct Cluster {
+    /// The directory in stripes.
+    master: Fid,
     layout: DirectoryLayout,
     /// Of each stripe, of what is in one piece, and of the root.
     directories: BTreeMap<Fid, Names>,
@@ -56,6 +57,8 @@ struct Cluster {
     page: usize,
     /// Attributes of stripes: links, size, time.
     stats: BTreeMap<Fid, (u32, u64, i64)>,
+    /// Of directories that were made the MDT, and whether by their parent's default.
+    made: Vec<(u32, bool)>,
     /// Stripes that refuse everything.
     gone: BTreeSet<Fid>,
 }
@@ -74,6 +77,7 @@ impl Cluster {
         let mut directories = BTreeMap::from([(Fid::ROOT, Names::from(root))]);
         directories.extend(STRIPES.map(|stripe| (stripe, Names::new())));
         Self {
+            master: MASTER,
             layout: layout_of(LmvHash::FNV_1A_64, &STRIPES),
             directories,
             locks: 0,
@@ -81,6 +85,7 @@ impl Cluster {
             asked: Vec::new(),
             page: 50,
             stats: BTreeMap::new(),
+            made: Vec::new(),
             gone: BTreeSet::new(),
         }
     }
@@ -92,9 +97,10 @@ impl Cluster {
         }
     }
 
+    /// The first one where the hash is unknown.
     fn stripe_of(&self, name: &str) -> Fid {
-        let places = self.layout.places(name.as_bytes()).expect("a hash that is known");
-        self.stripes()[places.now as usize]
+        let places = self.layout.places(name.as_bytes());
+        self.stripes()[places.map_or(0, |places| places.now as usize)]
     }
 
     /// A name of that stripe; another one for each `number`.
@@ -106,8 +112,10 @@ impl Cluster {
     /// A name is refused where it does not belong.
     fn names(&mut self, directory: Fid, name: &str) -> Result<&mut Names, Errno> {
         let is_stripe = STRIPES.contains(&directory);
-        let is_elsewhere = is_stripe && self.stripe_of(name) != directory;
-        if self.gone.contains(&directory) || is_elsewhere || directory == MASTER {
+        let is_known = self.layout.hash().0 & LmvHash::BAD_TYPE == 0
+            && self.layout.places(name.as_bytes()).is_ok();
+        let is_elsewhere = is_stripe && is_known && self.stripe_of(name) != directory;
+        if self.gone.contains(&directory) || is_elsewhere || directory == self.master {
             return Err(Errno::ESTALE);
         }
         Ok(self.directories.entry(directory).or_default())
@@ -128,7 +136,7 @@ impl Cluster {
         }
         let layout = match STRIPES.iter().position(|stripe| *stripe == fid) {
             Some(number) => self.layout.of_stripe(number as u32),
-            None => (fid == MASTER).then(|| self.layout.clone()),
+            None => (fid == self.master).then(|| self.layout.clone()),
         };
         let Some(layout) = layout else { return (body, Bytes::new()) };
         body.valid |= Valid::DIREA | Valid::MEA;
@@ -198,11 +206,6 @@ impl Cluster {
                 let mdt_body = Some(body);
                 MdsGetattrReply { mdt_body, mdt_md, ..Default::default() }.into()
             }
-            Request::MdsGetattrName(asked) => {
-                self.note(mdt, "above", asked.mdt_body.fid1);
-                let mdt_body = Some(body(Fid::ROOT, DIRECTORY));
-                MdsGetattrNameReply { mdt_body, ..Default::default() }.into()
-            }
             Request::LdlmIntentOpen(asked) => {
                 let (on, name) = (asked.rec_reint.fid1, text_of(asked.name.as_ref()));
                 self.note(mdt, "open", on);
@@ -224,7 +227,13 @@ impl Cluster {
             }
             Request::MdsReintCreate(asked) => {
                 let (on, record) = (asked.rec_reint.fid1, &asked.rec_reint);
-                self.note(mdt, "create", on);
+                let is_default = record.flags().contains(MdsOpenFlags::DEFAULT_LMV);
+                assert!(is_on(record.fid2, mdt));
+                assert_eq!(is_default, !asked.eadata.is_empty());
+                self.made.push((mdt, is_default));
+                if !is_default && on != Fid::ROOT {
+                    self.note(mdt, "create", on);
+                }
                 self.add(on, &text_of(asked.name.as_ref()), record.fid2, record.mode)?;
                 let mdt_body = Some(body(record.fid2, record.mode));
                 MdsReintCreateReply { mdt_body, ..Default::default() }.into()
@@ -271,6 +280,12 @@ impl Cluster {
                     return Err(Errno::ENOENT);
                 }
                 return Ok((MdsReadpageReply::default().into(), vec![self.read(on, from)]));
+            }
+            Request::MdsStatfs(_) => {
+                self.asked.push((mdt, "space".to_owned(), Fid::ZERO));
+                let stat =
+                    ObdStatfs { bavail: 1000, ffree: 1000, bsize: 4096, ..ObdStatfs::default() };
+                MdsStatfsReply { obd_statfs: Some(stat), ..Default::default() }.into()
             }
             Request::MdsClose(_) => MdsCloseReply::default().into(),
             other => panic!("not expected: {:?}", other.kind()),
@@ -363,6 +378,11 @@ impl Bench {
 
     fn asked(&self) -> Vec<(u32, String, Fid)> {
         std::mem::take(&mut self.cluster.lock().asked)
+    }
+
+    /// On which MDTs directories were made, and whether by a default; other requests stay.
+    fn made(&self) -> Vec<(u32, bool)> {
+        std::mem::take(&mut self.cluster.lock().made)
     }
 
     fn name_in(&self, stripe: usize, number: usize) -> String {
@@ -527,15 +547,26 @@ fn what_a_stripe_refuses_is_asked_again_by_the_layout_as_it_is_now() {
 }
 
 #[test]
-fn a_directory_of_a_hash_that_is_unknown_is_listed_and_no_name_of_it_is_found() {
-    let bench = Bench::new();
-    bench.put(&bench.name_in(0, 0), Fid::new(0x2_4000_0401, 20));
-    let name_there = bench.name_in(0, 0);
-    bench.cluster.lock().layout = layout_of(LmvHash(77), &STRIPES);
-    let node = bench.directory();
-    assert_eq!(bench.look_up(node, "f1").err(), Some(Errno::EBADF));
-    let listed = bench.list(bench.open(node), 100);
-    assert!(listed.iter().any(|(name, ..)| *name == name_there));
+fn what_is_in_a_directory_of_a_hash_that_is_unknown_is_used_and_nothing_made() {
+    for hash in [LmvHash(77), LmvHash(LmvHash::CRUSH.0 | LmvHash::BAD_TYPE)] {
+        let bench = Bench::new();
+        let there = bench.name_in(1, 0);
+        bench.put(&there, Fid::new(0x2_0000_0401, 20));
+        bench.cluster.lock().layout = layout_of(hash, &STRIPES);
+        let node = bench.directory();
+        let listed = bench.list(bench.open(node), 100);
+        assert!(listed.iter().any(|(name, ..)| *name == there));
+        assert_eq!(entry(bench.look_up(node, &there)).attributes.fid.oid, 20);
+        assert!(matches!(bench.look_up(node, "absent"), Ok(Lookup::Absent { .. })));
+        let (new, gone) = (name("new"), name(&there));
+        let made = bench.run(move |files, who| async move {
+            files.make_node(&who, node, &new, 0o755, NewNode::Directory).await.map(drop)
+        });
+        assert_eq!(made, Err(Errno::EBADF));
+        bench
+            .run(move |files, who| async move { files.unlink(&who, node, &gone).await })
+            .expect("removed");
+    }
 }
 
 #[test]
@@ -629,6 +660,72 @@ fn a_directory_that_is_removed_while_it_is_open_lists_nothing() {
     bench.cluster.lock().gone.extend(STRIPES);
     bench.cluster.lock().gone.insert(MASTER);
     assert_eq!(bench.list(handle, 100), []);
+}
+
+/// An MDT keeps what it knows as open, with its layout, and without its stripes.
+#[test]
+fn a_directory_that_is_removed_while_its_mdt_knows_it_as_open_has_no_links_and_no_names() {
+    let bench = Bench::new();
+    let node = bench.directory();
+    let handle = bench.open(node);
+    bench.revoke(MASTER);
+    bench.cluster.lock().gone.extend(STRIPES);
+    bench.cluster.lock().stats.insert(MASTER, (0, 4096, 50));
+    assert_eq!(bench.list(handle, 100), []);
+    let stat = bench.run(move |files, who| async move { files.getattr(&who, node).await });
+    assert_eq!(stat.expect("stat").attributes.nlink, 0);
+    assert!(bench.asked().len() < 12);
+}
+
+#[test]
+fn a_listing_asks_nothing_of_the_directory_above_and_says_which_it_is() {
+    let bench = Bench::new();
+    let node = bench.directory();
+    let handle = bench.open(node);
+    bench.revoke(MASTER);
+    let listed = bench.list(handle, 100);
+    assert_eq!((&listed[1].0[..], listed[1].1), ("..", Fid::ROOT));
+}
+
+#[test]
+fn what_is_kept_of_stripes_goes_with_their_locks_after_a_refusal_too() {
+    let bench = Bench::new();
+    let node = bench.directory();
+    let stat = |bench: &Bench| {
+        bench.run(move |files, who| async move { files.getattr(&who, node).await }).expect("stat")
+    };
+    assert!(stat(&bench).keep);
+    bench.cluster.lock().gone.insert(STRIPES[0]);
+    assert_eq!(bench.look_up(node, &bench.name_in(0, 0)).err(), Some(Errno::ESTALE));
+    bench.cluster.lock().gone.clear();
+    bench.fixture.watcher.take();
+    bench.revoke(STRIPES[1]);
+    let stale = format!("inode {} Attributes", node.0);
+    assert_eq!(bench.fixture.watcher.take(), [stale.clone()]);
+
+    // Where it lies in other stripes, those of before say nothing any more.
+    stat(&bench);
+    bench.fixture.watcher.take();
+    bench.cluster.lock().layout = layout_of(LmvHash::FNV_1A_64, &[STRIPES[1], STRIPES[2]]);
+    bench.revoke(MASTER);
+    stat(&bench);
+    bench.fixture.world.settle();
+    assert!(bench.fixture.watcher.take().contains(&stale));
+}
+
+#[test]
+fn a_listing_without_a_stripe_that_was_lost_ends_with_an_error() {
+    let bench = Bench::new();
+    let there = bench.name_in(1, 0);
+    bench.put(&there, Fid::new(0x2_0000_0401, 20));
+    bench.cluster.lock().layout = layout_of(LmvHash::FNV_1A_64, &[STRIPES[1], Fid::ZERO]);
+    let node = bench.directory();
+    let handle = bench.open(node);
+    let read =
+        |from| bench.run(move |files, _| async move { files.readdir(handle, from, 100).await });
+    let names = read(DirCookie(0)).expect("what is there");
+    assert_eq!(names.last().map(|it| &it.name[..]), Some(there.as_bytes()));
+    assert_eq!(read(names[names.len() - 1].next), Err(Errno::EIO));
 }
 
 #[test]
@@ -725,25 +822,39 @@ fn many_names_are_asked_in_one_batch_for_each_mdt() {
 }
 
 #[test]
-fn a_directory_just_made_is_asked_once_how_it_lies() {
+fn the_answer_to_a_mkdir_says_how_the_directory_lies() {
     let bench = Bench::new();
     let node = bench.directory();
-    let text = name(&bench.name_in(1, 0));
-    let made = bench
-        .run(move |files, who| async move {
+    let make = |node, text: String| {
+        let text = name(&text);
+        let made = bench.run(move |files, who| async move {
             files.make_node(&who, node, &text, 0o755, NewNode::Directory).await
-        })
-        .expect("made");
+        });
+        made.expect("made")
+    };
+    let whole = make(node, bench.name_in(1, 0));
     bench.asked();
-    for file in ["a", "b"] {
-        bench.make_file(made.node, file);
+    bench.make_file(whole.node, "a");
+    let fid = whole.attributes.fid;
+    assert_eq!(kinds(&bench.asked()), [(0, "open", fid)], "it lies in one piece");
+
+    // By its parent's default: its lock is asked for once.
+    let cluster = Arc::clone(&bench.cluster);
+    bench.fixture.mdt.expect(move |request| {
+        let Request::MdsReintCreate(create) = request else { panic!("{request:?}") };
+        let mut cluster = cluster.lock();
+        cluster.master = create.rec_reint.fid2;
+        let (mdt_body, mdt_md) = cluster.body(create.rec_reint.fid2, DIRECTORY);
+        let mdt_body = Some(mdt_body);
+        Ok(MdsReintCreateReply { mdt_body, mdt_md, ..Default::default() }.into())
+    });
+    let striped = make(whole.node, "striped".to_owned());
+    for number in 0..2 {
+        bench.make_file(striped.node, &bench.name_in(1, number));
     }
-    let fid = made.attributes.fid;
-    assert_eq!(
-        kinds(&bench.asked()),
-        [(0, "getattr", fid), (0, "open", fid), (0, "open", fid)],
-        "it lies in one piece"
-    );
+    let asked = bench.asked();
+    assert_eq!(kinds(&asked)[0], (0, "getattr", striped.attributes.fid));
+    assert_eq!(kinds(&asked)[1..], [(0, "open", STRIPES[1]); 2]);
 }
 
 #[test]
@@ -830,4 +941,36 @@ fn stripes_and_defaults_are_read_and_set_as_attributes() {
     });
     let default = DirectoryWish { first: Some(MdtIndex(1)), ..DirectoryWish::default() };
     assert_eq!(set(default.to_ea().encode()), Ok(()));
+}
+
+#[test]
+fn a_new_directory_is_placed_by_the_default_of_its_parent() {
+    let bench = Bench::new();
+    let ask = |bench: &Bench, default: DirectoryWish, names: &[&str]| {
+        // The root's default, as it is asked for anew.
+        bench.revoke(Fid::ROOT);
+        let root = bench.fixture.files.0.inodes.pin(Fid::ROOT);
+        root.state().cover_bits(InodeBits::LOOKUP);
+        let now = root.state().epoch();
+        root.state().note_default_striping(Some(default), &now);
+        bench.asked();
+        for text in names {
+            let text = name(text);
+            let new = NewNode::Directory;
+            bench
+                .run(move |files, who| async move {
+                    files.make_node(&who, NodeId::ROOT, &text, 0o755, new).await
+                })
+                .expect("made");
+        }
+        bench.made()
+    };
+    let on_second = DirectoryWish { first: Some(MdtIndex(1)), ..DirectoryWish::default() };
+    assert_eq!(ask(&bench, on_second, &["a", "b"]), [(1, true), (1, true)]);
+    assert_eq!(kinds(&bench.asked()), [], "nothing else was asked");
+    // Round robin, as in the root: those on the name's MDT are made as any file is.
+    let around = DirectoryWish { max_inherit_rr: 3, ..DirectoryWish::default() };
+    assert_eq!(ask(&bench, around, &["c", "d", "e"]), [(0, false), (1, true), (0, false)]);
+    let asked = bench.asked();
+    assert_eq!(kinds(&asked).iter().filter(|(_, what, _)| *what == "space").count(), 2);
 }

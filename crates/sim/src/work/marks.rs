@@ -43,7 +43,7 @@ impl Process {
         // That of a directory may be one of its stripes, too.
         let is_of_directory = self.sim.options.mdts > 1 && self.one_in(3);
         let place = match is_of_directory {
-            true => self.directory_place(),
+            true => self.directory_place().await,
             false => self.file_place().await,
         };
         let Some(place) = place else { return };

@@ -286,10 +286,14 @@ impl Process {
         Some(NameInDirectory { parent: self.kernel.root().ok()?, name: name(&text), path: text })
     }
 
-    /// A name of a directory.
-    pub(crate) fn directory_place(&self) -> Option<NameInDirectory> {
+    /// A name of a directory: in the root, and where there are several MDTs in any of those there, too.
+    pub(crate) async fn directory_place(&self) -> Option<NameInDirectory> {
+        let (parent, above) = match self.sim.options.mdts > 1 && self.one_in(4) {
+            true => self.directory().await?,
+            false => (self.kernel.root().ok()?, String::new()),
+        };
         let text = format!("d{}", self.random().below(DIRECTORIES));
-        Some(NameInDirectory { parent: self.kernel.root().ok()?, name: name(&text), path: text })
+        Some(NameInDirectory { parent, name: name(&text), path: format!("{above}{text}") })
     }
 }
 

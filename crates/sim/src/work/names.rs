@@ -132,7 +132,7 @@ impl Process {
     pub(super) async fn rename(&self) {
         let directories = self.one_in(4);
         let pair = match directories {
-            true => (self.directory_place(), self.directory_place()),
+            true => (self.directory_place().await, self.directory_place().await),
             false => (self.file_place().await, self.file_place().await),
         };
         let (Some(from), Some(to)) = pair else { return };
@@ -204,7 +204,7 @@ impl Process {
 
     /// `mkdir`.
     pub(super) async fn make_directory(&self) {
-        let Some(place) = self.directory_place() else { return };
+        let Some(place) = self.directory_place().await else { return };
         let mdts = u64::from(self.sim.options.mdts);
         if mdts == 1 {
             self.make_at(&place, "mkdir", NewNode::Directory).await;
@@ -270,7 +270,7 @@ impl Process {
 
     /// `rmdir`.
     pub(super) async fn remove_directory(&self) {
-        let Some(place) = self.directory_place() else { return };
+        let Some(place) = self.directory_place().await else { return };
         let begin = self.now();
         let operation = self.sim.begin(self.client, format!("rmdir {}", place.path));
         self.model(|model| {
