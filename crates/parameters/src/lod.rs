@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use sheen_control::Tree;
-use sheen_mds::{LayoutSettings, Mdt};
+use sheen_mds::{DirectorySettings, LayoutSettings, Mdt};
 use sheen_types::{Errno, TargetName};
+use sheen_wire::lmv::LmvHash;
 use sheen_wire::lov::PoolName;
 
 use super::{pool_leaves, pools_of, values};
@@ -84,6 +85,51 @@ const SETTINGS: &[(&str, Show, Change)] = &[
     ),
 ];
 
+type ShowDirectories = fn(&DirectorySettings) -> String;
+type ChangeDirectories = fn(&mut DirectorySettings, &str) -> Result<(), Errno>;
+
+/// The same, of directories with stripes.
+const OF_DIRECTORIES: &[(&str, ShowDirectories, ChangeDirectories)] = &[
+    (
+        "mdt_hash",
+        |settings| {
+            let found = HASHES.iter().find(|(hash, _)| *hash == settings.hash());
+            found.map_or("none", |(_, name)| name).to_owned()
+        },
+        |settings, text| settings.set_hash(hash(text)?),
+    ),
+    (
+        "max_mdt_stripecount",
+        |settings| settings.max_mdt_stripecount().to_string(),
+        |settings, text| settings.set_max_mdt_stripecount(count(text)?),
+    ),
+    (
+        "max_stripes_per_mdt",
+        |settings| settings.max_stripes_per_mdt().to_string(),
+        |settings, text| settings.set_max_stripes_per_mdt(count(text)?),
+    ),
+];
+
+/// How names choose a stripe, as Lustre calls it.
+const HASHES: [(LmvHash, &str); 4] = [
+    (LmvHash::ALL_CHARS, "all_char"),
+    (LmvHash::FNV_1A_64, "fnv_1a_64"),
+    (LmvHash::CRUSH, "crush"),
+    (LmvHash::CRUSH2, "crush2"),
+];
+
+/// A hash by name or number.
+fn hash(text: &str) -> Result<LmvHash, Errno> {
+    let text = text.trim();
+    let is_it = |(hash, name): &&(LmvHash, &str)| *name == text || hash.0.to_string() == text;
+    HASHES.iter().find(is_it).map(|(hash, _)| *hash).ok_or(Errno::EINVAL)
+}
+
+/// A count, which Lustre refuses by its range if it is less than none.
+fn count(text: &str) -> Result<u64, Errno> {
+    u64::try_from(values::signed_of_any_base(text)?).map_err(|_| Errno::ERANGE)
+}
+
 /// The same, of files that are made to be appended to.
 const APPENDING: &[(&str, Show, Change)] = &[
     (
@@ -101,6 +147,14 @@ pub fn add(tree: &Tree, name: &TargetName, mdt: &Arc<Mdt>) -> Arc<MdtPools> {
     let root = format!("lod.{name}-mdtlov");
     add_settings(tree, &root, mdt, SETTINGS);
     add_settings(tree, &format!("mdd.{name}"), mdt, APPENDING);
+    for (leaf, show, change) in OF_DIRECTORIES {
+        let (reader, writer) = (Arc::clone(mdt), Arc::clone(mdt));
+        tree.add_writable(
+            &format!("{root}.{leaf}"),
+            move || show(&reader.directory_settings()),
+            move |text| writer.change_directory_settings(|settings| change(settings, text)),
+        );
+    }
     let (reader, writer) = (Arc::clone(mdt), Arc::clone(mdt));
     tree.add_writable(
         &format!("mdd.{name}.atime_diff"),
@@ -159,7 +213,16 @@ fn percent(text: &str) -> Result<u32, Errno> {
 mod tests {
     use sheen_types::Errno;
 
-    use super::{percent, threshold};
+    use sheen_wire::lmv::LmvHash;
+
+    use super::{count, hash, percent, threshold};
+
+    #[test]
+    fn hashes_of_directories_have_names_and_numbers() {
+        assert_eq!((hash("crush\n"), hash("1")), (Ok(LmvHash::CRUSH), Ok(LmvHash::ALL_CHARS)));
+        assert_eq!((hash("none"), hash("5")), (Err(Errno::EINVAL), Err(Errno::EINVAL)));
+        assert_eq!((count("0x10"), count("-1")), (Ok(16), Err(Errno::ERANGE)));
+    }
 
     #[test]
     fn percents_and_counts_are_read_as_in_lustre() {

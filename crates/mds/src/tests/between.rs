@@ -152,10 +152,13 @@ impl Way {
                 client.call_with(request.clone()).await
             };
             let breaks = self.state.until(|now| now.connection != state.connection);
-            match race(sent, breaks).await {
-                First::Left(answer) => return answer.ok_or(RpcError::Disconnected),
-                First::Right(_) if waits => {}
-                First::Right(_) => return Err(RpcError::Disconnected),
+            let done = race(sent, breaks).await;
+            // What one that has died says in this moment it never said.
+            let is_whole = self.state.get().connection == state.connection;
+            match done {
+                First::Left(answer) if is_whole => return answer.ok_or(RpcError::Disconnected),
+                _ if waits => {}
+                _ => return Err(RpcError::Disconnected),
             }
         }
     }

@@ -30,18 +30,18 @@ pub(super) type Pending = Arc<Mutex<Option<TestAnswer>>>;
 /// A request that is sent again as the same one.
 #[derive(Clone)]
 pub(super) struct Operation {
-    mdt: usize,
-    request: Request,
+    pub(super) mdt: usize,
+    pub(super) request: Request,
     xid: Xid,
     tag: u16,
 }
 
 /// MDTs that make changes together and can be killed, and a client of all. They commit when they are asked to.
 pub(super) struct Cluster {
-    world: TestWorld,
+    pub(super) world: TestWorld,
     pub(super) servers: Vec<Server>,
     commits: Vec<Arc<AtomicBool>>,
-    clients: Vec<Client>,
+    pub(super) clients: Vec<Client>,
     ways: BTreeMap<(usize, usize), Arc<Between>>,
     /// Of each MDT that is dead what is left.
     dead: BTreeMap<usize, Arc<StoreMem>>,
@@ -57,7 +57,7 @@ fn name(text: &str) -> Name {
 }
 
 /// Lets as much run as one task does so many times.
-async fn yield_times(times: u64) {
+pub(super) async fn yield_times(times: u64) {
     for _ in 0..times {
         let mut again = true;
         poll_fn(|context| match std::mem::take(&mut again) {
@@ -193,7 +193,7 @@ impl Cluster {
         }
     }
 
-    fn operation(&self, mdt: usize, request: impl Into<Request>) -> Operation {
+    pub(super) fn operation(&self, mdt: usize, request: impl Into<Request>) -> Operation {
         let number = self.operations.fetch_add(1, Ordering::Relaxed);
         let (xid, tag) = (Xid(0x4000_0000 + number * 0x100), (number % 7 + 1) as u16);
         Operation { mdt, request: request.into(), xid, tag }

@@ -36,5 +36,6 @@ mod several;
 mod shown_at_once;
 mod striped;
 mod striped_checks;
+mod striped_lost;
 mod striped_repairs;
 mod vouched_sizes;
