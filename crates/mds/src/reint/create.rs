@@ -124,7 +124,7 @@ impl Mdt {
         spec.has_wish = !request.eadata.is_empty() && !is_default;
         let plan = match context.is_applied_already() {
             true => None,
-            false => self.plan_stripes(&spec.caller, request)?,
+            false => self.plan_stripes(&spec.caller, request).await?,
         };
         let name = (request.name.as_ref(), plan.as_ref());
         let inode = self.make(context, record, name, spec).await?;
@@ -149,7 +149,7 @@ impl Mdt {
     /// # Errors
     /// [`Errno::EINVAL`] for what is no wish, [`Errno::EPERM`] for a caller that may not choose MDTs and where directories of
     /// such a kind are off, those of [`StripePlan::choose`].
-    fn plan_stripes(
+    async fn plan_stripes(
         &self,
         caller: &Caller,
         request: &MdsReintCreate,
@@ -161,10 +161,13 @@ impl Mdt {
         }
         if request.eadata.is_empty() {
             let default = self.default_wish(record.fid1)?;
-            return default.map_or(Ok(None), |wish| self.choose_stripes(&wish));
+            return match default {
+                Some(wish) => self.choose_stripes(&wish).await,
+                None => Ok(None),
+            };
         }
         let wish = parse_wish(&request.eadata)?;
-        let plan = self.choose_stripes(&wish)?;
+        let plan = self.choose_stripes(&wish).await?;
         // Its parent's default, which a client has inherited, is no wish of its caller's.
         if record.flags().contains(MdsOpenFlags::DEFAULT_LMV) {
             return Ok(plan);

@@ -52,6 +52,9 @@ impl Mdt {
         }
         if !request.eadata.is_empty() {
             dot_lustre::refuse_dot_lustre(record.fid)?;
+            if says_stripes(&request.eadata) {
+                self.check_default_stripes(&Caller::from(record), &request.eadata).await?;
+            }
         }
         let stripes = self.stripes_of(record.fid)?;
         if !stripes.is_empty() {
@@ -296,8 +299,7 @@ impl Mdt {
             return Err(Errno::ENOTDIR);
         }
         let caller = Caller::from(&request.rec_reint);
-        let of_stripes = [LmvMagic::USER, LmvMagic::STRIPE];
-        if lmv::magic_of(&request.eadata).is_some_and(|magic| of_stripes.contains(&magic)) {
+        if says_stripes(&request.eadata) {
             let default = self.new_default_stripes(&caller, &request.eadata)?;
             return Ok((xattrs::DEFAULT_LMV, default));
         }
@@ -312,6 +314,11 @@ impl Mdt {
         let layout = self.new_default_layout(inode.fid, Plan::parse(&request.eadata)?)?;
         Ok((xattrs::LOV, layout))
     }
+}
+
+/// Whether a default is one of directories' stripes.
+fn says_stripes(default: &Bytes) -> bool {
+    matches!(lmv::magic_of(default), Some(LmvMagic::USER | LmvMagic::STRIPE))
 }
 
 /// What clients keep of a default of a directory: that of its directories' stripes comes with its attributes.

@@ -224,6 +224,14 @@ impl Sequences {
         self.table.knows_other_mdts()
     }
 
+    /// The other MDTs that have ranges, as far as is known here.
+    pub(crate) fn other_mdts(&self) -> BTreeSet<MdtIndex> {
+        let is_mdts = |range: &LuSeqRange| range.flags == SeqRangeFlags::MDT;
+        let all = self.table.behind(0, usize::MAX, is_mdts).into_iter();
+        let indexes = all.filter_map(|range| u16::try_from(range.index).ok());
+        indexes.filter(|index| *index != self.index).map(MdtIndex).collect()
+    }
+
     /// The ranges of this MDT, in the order in which it got them.
     fn own_ranges(&self) -> Vec<LuSeqRange> {
         self.table.all_of(u32::from(self.index), SeqRangeFlags::MDT)

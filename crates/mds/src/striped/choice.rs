@@ -37,12 +37,20 @@ pub(crate) struct Candidates<'a> {
 }
 
 impl Mdt {
-    /// What a wish for a new directory here comes to now.
+    /// What a wish for a new directory here comes to now. After a start it waits until all MDTs are named that there are.
     ///
     /// # Errors
-    /// Those of [`StripePlan::choose`].
-    pub(crate) fn choose_stripes(&self, wish: &DirectoryWish) -> Result<Option<StripePlan>, Errno> {
-        let others: Vec<_> = self.other_mdts.indexes().into_iter().map(MdtIndex).collect();
+    /// Those of [`StripePlan::choose`]; [`Errno::EINPROGRESS`] if that takes long.
+    pub(crate) async fn choose_stripes(
+        &self,
+        wish: &DirectoryWish,
+    ) -> Result<Option<StripePlan>, Errno> {
+        let mut others = self.sequences.other_mdts();
+        for mdt in &others {
+            self.until_configured(*mdt).await?;
+        }
+        others.extend(self.other_mdts.indexes().into_iter().map(MdtIndex));
+        let others: Vec<_> = others.into_iter().collect();
         let is_ready = |mdt: &MdtIndex| {
             self.partner(*mdt).is_ok_and(|channel| channel.state() == ImportState::Full)
         };

@@ -53,7 +53,7 @@ impl Mdt {
     ///
     /// # Errors
     /// [`Errno::EPERM`] for a caller that may not choose MDTs, and where directories on other MDTs are off, [`Errno::EINVAL`] for what
-    /// is no wish, [`Errno::ENODEV`] for an MDT that is none.
+    /// is no wish.
     pub(crate) fn new_default_stripes(
         &self,
         caller: &Caller,
@@ -64,9 +64,20 @@ impl Mdt {
             return Err(Errno::EPERM);
         }
         let wish = parse_wish(value)?;
-        // Whether there could be such a directory.
-        self.choose_stripes(&wish)?;
         Ok((!says_nothing(&wish)).then(|| wish.to_ea().encode()))
+    }
+
+    /// Whether a directory could be made as such a default says. Called while nothing is held.
+    ///
+    /// # Errors
+    /// Those of [`Mdt::new_default_stripes`] and [`Mdt::choose_stripes`].
+    pub(crate) async fn check_default_stripes(
+        &self,
+        caller: &Caller,
+        value: &Bytes,
+    ) -> Result<(), Errno> {
+        self.new_default_stripes(caller, value)?;
+        self.choose_stripes(&parse_wish(value)?).await.map(drop)
     }
 
     /// The wish of a directory's default, for a new directory in it that comes without one.

@@ -21,10 +21,8 @@ mod default;
 mod fids;
 mod settings;
 
-use std::fmt::Write;
-
 use bytes::Bytes;
-use sheen_layout::directory::{DirectoryLayout, Holder};
+use sheen_layout::directory::{self, DirectoryLayout, Holder};
 use sheen_store::StoreError;
 use sheen_target::{Context, store_errno};
 use sheen_types::{Errno, Fid, Name};
@@ -47,9 +45,7 @@ pub use self::settings::DirectorySettings;
 /// # Errors
 /// None but for what is no name, which this is not.
 pub(crate) fn stripe_name(stripe: Fid, number: u32) -> Result<Name, Errno> {
-    let mut text = String::new();
-    write!(text, "{stripe}:{number}").map_err(|_| Errno::EINVAL)?;
-    Name::new(text.as_bytes()).map_err(|_| Errno::EINVAL)
+    Name::new(directory::stripe_name(stripe, number).as_bytes()).map_err(|_| Errno::EINVAL)
 }
 
 /// Reads a `trusted.lmv`.

@@ -150,7 +150,7 @@ impl Cluster {
     }
 
     /// What would be left of all, now.
-    fn durable(&self) -> Vec<Arc<StoreMem>> {
+    pub(super) fn durable(&self) -> Vec<Arc<StoreMem>> {
         let of = |(mdt, server): (usize, &Server)| match self.dead.get(&mdt) {
             Some(left) => left.crash(),
             None => server.store.crash(),

@@ -8,6 +8,7 @@ use sheen_wire::md::{AttrValid, RecSetattr, ReintOp};
 use sheen_wire::messages::MdsReintSetattr;
 use sheen_wire::out::UpdateType;
 
+use super::checks::cut_is_sound;
 use super::harness::{DIRECTORY, run};
 use super::lost_mdts::{Cluster, Operation, yield_times};
 use super::striped::{wish, wishing};
@@ -175,6 +176,7 @@ fn any_die_at_any_moment(seed: u64, mdts: usize) {
             yield_times(random(120) as u64).await;
             let victims: Vec<usize> = (0..mdts).filter(|_| random(3) == 0).collect();
             victims.iter().for_each(|mdt| cluster.kill(*mdt));
+            cut_is_sound(&cluster.durable());
             let is_lost = victims.contains(&operation.mdt) && answer.lock().is_none();
             cluster.come_back().await;
             if is_lost {
