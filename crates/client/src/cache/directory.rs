@@ -9,7 +9,7 @@ use super::covered::UnderUpdate;
 use super::limits::ABSENT_NAMES_MAX;
 use super::names::{CacheEpoch, DirectoryNames, DirectoryRead, NameChange, NameHash, NameHasher};
 use super::own_changes::OwnChangesSeen;
-use super::striping::Striping;
+use super::striping::{DefaultStriping, Striping};
 
 /// What only a directory has.
 #[derive(Default)]
@@ -24,6 +24,8 @@ pub(crate) struct DirectoryState {
     pub(crate) changed_here: bool,
     /// How it lies on MDTs.
     pub(crate) striping: Striping,
+    /// How those are to lie that are made in it.
+    pub(crate) default: DefaultStriping,
 }
 
 impl DirectoryState {

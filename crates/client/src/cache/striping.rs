@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use sheen_layout::directory::{DirectoryLayout, Holder};
+use sheen_layout::directory::{DirectoryLayout, DirectoryWish, Holder};
 use sheen_types::Fid;
 
 use super::{Inode, InodeState, InodeTable, Pin};
@@ -30,6 +30,23 @@ pub(crate) enum Striping {
     Master(MasterLayout),
     /// It is a stripe of this master.
     StripeOf(Fid),
+}
+
+/// The default of directories that are made in one, as far as it is known under a lock on that one.
+#[derive(Clone, Default)]
+pub(crate) enum DefaultStriping {
+    #[default]
+    Unknown,
+    /// It has none of its own.
+    None,
+    Some(Arc<DirectoryWish>),
+}
+
+impl DefaultStriping {
+    /// Whether it is known to have none of its own.
+    pub(crate) fn is_none(&self) -> bool {
+        matches!(self, Self::None)
+    }
 }
 
 /// The layout of a master.
@@ -92,6 +109,19 @@ impl InodeState {
         if let Striping::Master(master) = &mut self.directory.striping {
             master.is_covered &= is_locked;
         }
+        if !is_locked {
+            self.directory.default = DefaultStriping::Unknown;
+        }
+    }
+
+    /// Notes the default that an answer has. Without a lock that covers it, it is asked for again.
+    pub(crate) fn note_default_striping(&mut self, default: Option<DirectoryWish>) {
+        let is_locked = self.covered.lookup.is_covered() || self.covered.update.is_covered();
+        self.directory.default = match default {
+            _ if !is_locked => DefaultStriping::Unknown,
+            None => DefaultStriping::None,
+            Some(wish) => DefaultStriping::Some(Arc::new(wish)),
+        };
     }
 
     /// Of a stripe the FID of its master.

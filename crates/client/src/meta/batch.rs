@@ -27,7 +27,7 @@ use sheen_wire::messages::{LdlmIntentGetattr, LdlmIntentGetattrReply, MdsBatch};
 use sheen_wire::ptlrpc::MessageHeader;
 use sheen_wire::text::Text;
 
-use super::lookup::{InodeSnapshot, NameSnapshot, NotedName, getattr_valid};
+use super::lookup::{InodeSnapshot, NameSnapshot, NotedName};
 use super::{LookupDepth, Meta};
 use crate::cache::{Inode, Pin, Place};
 use crate::locks::{BatchAnswer, LockRequest, PendingBatch, PendingLock};
@@ -128,7 +128,7 @@ impl Meta {
             let group = who.group_for(place.directory, May::EXEC);
             let body = MdtBody {
                 eadatasize: PART_LAYOUT_BYTES,
-                ..who.body(place.holder().fid, getattr_valid(), group)
+                ..who.body(place.holder().fid, self.intent_valid(), group)
             };
             parts.add(&part(&lock, &body, name));
             locks.push(lock);

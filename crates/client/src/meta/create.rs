@@ -12,9 +12,11 @@ use sheen_wire::md::{Bias, MdsOpenFlags, RecCreate, ReintOp};
 use sheen_wire::messages::{MdsReintCreate, MdsReintCreateSym};
 use sheen_wire::text::Text;
 
-use super::place::Tries;
+use super::place::{Tries, said_striping};
 use super::{ACL_ROOM, Meta};
-use crate::cache::{CacheEpoch, ChangeOutcome, Inode, Pin, Place, ReplyAttributes};
+use crate::cache::{
+    CacheEpoch, ChangeOutcome, DefaultStriping, Inode, Pin, Place, ReplyAttributes,
+};
 use crate::call;
 use crate::mdt::Mdc;
 use crate::types::{Credentials, FileType, TYPE_MASK};
@@ -30,6 +32,25 @@ pub(crate) struct CreateRequest {
     pub(crate) target: Option<Bytes>,
     /// How a directory is to lie on MDTs, if that is chosen.
     pub(crate) wish: Option<DirectoryWish>,
+}
+
+/// A directory's MDT that is not simply that of its name.
+struct Placed {
+    mdt: Arc<Mdc>,
+    /// What the request says of it.
+    wish: Bytes,
+    /// Whether that is its parent's default, and no wish of the caller's.
+    is_default: bool,
+}
+
+impl Placed {
+    fn wished(mdt: Arc<Mdc>, wish: &DirectoryWish) -> Self {
+        Self { mdt, wish: wish.to_ea().encode(), is_default: false }
+    }
+
+    fn by_default((mdt, wish): (Arc<Mdc>, Arc<DirectoryWish>)) -> Self {
+        Self { is_default: true, ..Self::wished(mdt, &wish) }
+    }
 }
 
 impl Meta {
@@ -59,15 +80,23 @@ impl Meta {
         new: &CreateRequest,
     ) -> Result<Pin, Errno> {
         let names = self.mdt(place.holder().fid).await?;
-        let mdt = match &new.wish {
-            Some(wish) => self.mdt_of_wish(wish, &names)?,
-            None => Arc::clone(&names),
+        let is_directory = FileType::from_mode(new.mode & TYPE_MASK) == Some(FileType::Directory);
+        let placed = match &new.wish {
+            Some(wish) => Some(Placed::wished(self.mdt_of_wish(wish, &names).await?, wish)),
+            None if is_directory && self.mdts.has_several() => {
+                self.placed_by_default(who, place.directory, &names).await?.map(Placed::by_default)
+            }
+            None => None,
         };
+        let mdt = placed.as_ref().map_or(&names, |placed| &placed.mdt);
         let fid = mdt.fids.next().await?;
-        let dlm_req = self.cancel_early(&mdt, &[(place.holder(), names.conflicting_names())]).await;
+        let dlm_req = self.cancel_early(mdt, &[(place.holder(), names.conflicting_names())]).await;
         let changing = self.begin_change(place, Some(name), None).await;
-        let rec_reint = self.create_record(who, place, fid, new);
+        let rec_reint = self.create_record(who, place, fid, (new, placed.as_ref()));
         let target = new.target.clone();
+        // The answer says how a directory lies, by its parent's default if not by a wish.
+        let is_striped = placed.is_some() || self.mdts.has_several();
+        let room = ACL_ROOM + if is_striped { self.layout_room() } else { 0 };
         let made = match &new.target {
             Some(target) => {
                 let request = MdsReintCreateSym {
@@ -79,34 +108,41 @@ impl Meta {
                 };
                 let call = who.sign(Call::modifying(request).with_reply_room(ACL_ROOM));
                 let answer = call::call::<MdsReintCreateSym>(&*mdt.channel, call).await;
-                answer.map(|answer| (answer.reply.mdt_body, answer.body.transno))
+                answer.map(|answer| (answer.reply.mdt_body, Bytes::new(), answer.body.transno))
             }
             None => {
                 let request = MdsReintCreate {
                     rec_reint,
                     name: Some(Text::from(name)),
-                    eadata: new.wish.as_ref().map(|wish| wish.to_ea().encode()).unwrap_or_default(),
+                    eadata: placed.as_ref().map(|placed| placed.wish.clone()).unwrap_or_default(),
                     dlm_req,
                     ..MdsReintCreate::default()
                 };
-                let call = who.sign(Call::modifying(request).with_reply_room(ACL_ROOM));
+                let call = who.sign(Call::modifying(request).with_reply_room(room));
                 let answer = call::call::<MdsReintCreate>(&*mdt.channel, call).await;
-                answer.map(|answer| (answer.reply.mdt_body, answer.body.transno))
+                answer
+                    .map(|answer| (answer.reply.mdt_body, answer.reply.mdt_md, answer.body.transno))
             }
         };
         let not_added = made.as_ref().is_err_and(|errno| *errno == Errno::EEXIST);
         changing.end(ChangeOutcome { not_added, ..ChangeOutcome::default() });
-        let (body, transno) = made?;
+        let (body, layout, transno) = made?;
         let body = call::need(body)?;
         // It is made, whatever it is.
-        self.changed(&mdt, transno, &[place.directory]);
-        self.check_made(&mdt, fid, body.fid1).await?;
+        self.changed(mdt, transno, &[place.directory]);
+        self.check_made(mdt, fid, body.fid1).await?;
         let pin = self.cache.inodes.pin(body.fid1);
         let nothing = Bytes::new();
         let attributes = ReplyAttributes { body: &body, layout: &nothing, acl: &nothing };
         pin.apply_reply(&attributes, None, &CacheEpoch::UNKNOWN);
         pin.state().target = target;
-        self.changed(&mdt, transno, &[&pin]);
+        self.note_striping(&pin, said_striping(&body, &layout)?);
+        if is_directory && place.directory.state().directory.default.is_none() {
+            // It has inherited none. No lock covers that: one that is set meanwhile counts for what is made in it once its
+            // attributes are asked for, and its MDT heeds it at once.
+            pin.state().directory.default = DefaultStriping::None;
+        }
+        self.changed(mdt, transno, &[&pin]);
         self.cache.inodes.remember_name(place, name, &pin);
         Ok(pin)
     }
@@ -129,10 +165,10 @@ impl Meta {
     ///
     /// # Errors
     /// `ENODEV` if there is none of that number.
-    fn mdt_of_wish(&self, wish: &DirectoryWish, names: &Arc<Mdc>) -> Result<Arc<Mdc>, Errno> {
+    async fn mdt_of_wish(&self, wish: &DirectoryWish, names: &Arc<Mdc>) -> Result<Arc<Mdc>, Errno> {
         match wish.mdts.first().copied().or(wish.first) {
             Some(index) => self.mdts.by_index(index).ok_or(Errno::ENODEV),
-            None => Ok(Arc::clone(names)),
+            None => Ok(self.any_mdt(names).await),
         }
     }
 
@@ -141,7 +177,7 @@ impl Meta {
         who: &Credentials,
         place: &Place<'_>,
         fid: Fid,
-        new: &CreateRequest,
+        (new, placed): (&CreateRequest, Option<&Placed>),
     ) -> RecCreate {
         let (suppgid1, suppgid2) = who.groups_for(place.directory, May::WRITE.and(May::EXEC));
         let mut record = RecCreate {
@@ -164,9 +200,16 @@ impl Meta {
             // MDS_MKDIR_LMV, which shares its bit with MDS_OPEN_RESYNC.
             record.set_flags(MdsOpenFlags::RESYNC);
         }
-        if new.wish.is_some() {
-            record.set_flags(MdsOpenFlags::RESYNC | MdsOpenFlags::CREAT);
-            record.bias = Bias::SETSTRIPE_CREATE;
+        match placed {
+            Some(Placed { is_default: false, .. }) => {
+                record.set_flags(MdsOpenFlags::RESYNC | MdsOpenFlags::CREAT);
+                record.bias = Bias::SETSTRIPE_CREATE;
+            }
+            Some(Placed { is_default: true, .. }) => {
+                record.set_flags(MdsOpenFlags::RESYNC | MdsOpenFlags::DEFAULT_LMV);
+                record.bias = Bias::CREATE_DEFAULT_LMV;
+            }
+            None => {}
         }
         record
     }

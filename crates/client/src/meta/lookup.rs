@@ -9,13 +9,13 @@ use sheen_wire::messages::{LdlmIntentGetattr, LdlmIntentGetattrReply};
 use sheen_wire::text::Text;
 
 use super::inline::data_value;
-use super::place::{Tries, said_striping};
+use super::place::{Tries, said_default, said_striping};
 use super::{ACL_ROOM, Meta};
 use crate::cache::{CacheEpoch, Inode, Pin, Place, ReplyAttributes};
 use crate::call;
 use crate::locks::{LockReference, LockRequest, PendingLock};
 use crate::mdt::{Mdc, intent_status};
-use crate::types::Credentials;
+use crate::types::{Credentials, FileType};
 use sheen_ldlm::{LockFlags, Policy};
 
 /// How much is wanted of a name's inode.
@@ -96,10 +96,9 @@ impl InodeSnapshot {
     }
 }
 
-/// What every getattr asks for.
+/// What every getattr asks for, without the default of new directories.
 pub(super) fn getattr_valid() -> Valid {
-    // OBD_MD_FLGETATTR, and what comes with it. Not how new directories are striped by default: we make none striped.
-    // With `MEA` the MDT says of a directory that it is striped, which cannot be walked.
+    // OBD_MD_FLGETATTR, and what comes with it. With `MEA` the MDT says how a directory lies.
     Valid::ID
         | Valid::ATIME
         | Valid::MTIME
@@ -125,6 +124,12 @@ pub(super) fn getattr_valid() -> Valid {
 }
 
 impl Meta {
+    /// What a getattr intent asks for: where there are several MDTs, also how new directories are to lie on them.
+    pub(super) fn intent_valid(&self) -> Valid {
+        let default = if self.mdts.has_several() { Valid::DEFAULT_MEA } else { Valid::NONE };
+        getattr_valid() | default
+    }
+
     /// Looks `name` up in `parent`; `None` if it is not there. One RPC, and another if the inode is on another MDT than
     /// the name.
     pub(crate) async fn lookup(
@@ -223,7 +228,7 @@ impl Meta {
         depth: LookupDepth,
     ) -> Result<FoundInode, Errno> {
         let group = who.group_for(inode, May::EXEC);
-        let body = MdtBody { fid2: inode.fid, ..who.body(inode.fid, getattr_valid(), group) };
+        let body = MdtBody { fid2: inode.fid, ..who.body(inode.fid, self.intent_valid(), group) };
         self.getattr_intent_with(who, &Place::whole(inode), None, (depth, body)).await
     }
 
@@ -236,7 +241,7 @@ impl Meta {
         depth: LookupDepth,
     ) -> Result<FoundInode, Errno> {
         let group = who.group_for(place.directory, May::EXEC);
-        let body = who.body(place.holder().fid, getattr_valid(), group);
+        let body = who.body(place.holder().fid, self.intent_valid(), group);
         self.getattr_intent_with(who, place, Some(name), (depth, body)).await
     }
 
@@ -312,6 +317,10 @@ impl Meta {
         pin.apply_reply(&attributes, held.as_ref(), &about.asked(pin.fid));
         if let Some(said) = said {
             self.note_striping(&pin, said);
+        }
+        if self.mdts.has_several() && pin.file_type() == Some(FileType::Directory) {
+            let default = said_default(&body, &reply.default_mdt_md);
+            pin.state().note_default_striping(default);
         }
         Ok(FoundInode { pin, _held: held, is_remote: false })
     }

@@ -35,6 +35,7 @@ mod open;
 mod open_cached;
 mod parent;
 mod place;
+mod placement;
 mod readdir;
 mod readlink;
 mod remote;
@@ -80,6 +81,7 @@ pub(crate) struct Meta {
     mdts: Arc<Mdts>,
     caches_xattrs: AtomicBool,
     rooms: ReplyRooms,
+    placement: placement::Placement,
 }
 
 /// The room for variable parts of replies that requests announce.
@@ -96,7 +98,8 @@ impl Meta {
             inline: AtomicUsize::new(inline::INLINE_ROOM),
         };
         let caches_xattrs = AtomicBool::new(true);
-        Self { world, cache, mdts, caches_xattrs, rooms }
+        let placement = placement::Placement::default();
+        Self { world, cache, mdts, caches_xattrs, rooms, placement }
     }
 
     /// Whether extended attributes are kept under their locks.

@@ -6,7 +6,7 @@
 //! [`TRIES_MAX`] times.
 
 use bytes::Bytes;
-use sheen_layout::directory::{DirectoryLayout, Holder};
+use sheen_layout::directory::{DirectoryLayout, DirectoryWish, Holder};
 use sheen_types::{Errno, Fid, Name};
 use sheen_wire::lmv::{LmvEa, LmvMagic, magic_of};
 use sheen_wire::md::{MdtBody, Valid};
@@ -58,6 +58,15 @@ pub(super) fn said_striping(body: &MdtBody, layout: &Bytes) -> Result<SaidStripi
         Holder::Master { stripes, .. } if stripes.contains(&body.fid1) => Err(Errno::EPROTO),
         _ => Ok(SaidStriping::Stripes(layout)),
     }
+}
+
+/// The default of new directories that an answer has, which was asked for it. One that cannot be read counts as none.
+pub(super) fn said_default(body: &MdtBody, default: &Bytes) -> Option<DirectoryWish> {
+    if !body.valid.contains(Valid::DEFAULT_MEA) || default.is_empty() {
+        return None;
+    }
+    let wish = LmvEa::decode(default).ok()?;
+    DirectoryWish::from_ea(&wish).ok()
 }
 
 impl Meta {

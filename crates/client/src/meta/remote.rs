@@ -8,7 +8,6 @@ use sheen_types::access::May;
 use sheen_types::{Errno, Fid};
 use sheen_wire::md::{MdtBody, Valid};
 
-use super::lookup::getattr_valid;
 use super::{LookupDepth, Meta};
 use crate::cache::{Inode, Place};
 use crate::types::Credentials;
@@ -39,7 +38,7 @@ impl Meta {
             return Ok(());
         }
         let group = who.group_for(inode, May::EXEC);
-        let body = who.body(inode.fid, getattr_valid() | Valid::CROSSREF, group);
+        let body = who.body(inode.fid, self.intent_valid() | Valid::CROSSREF, group);
         let place = Place::whole(inode);
         let found = self.getattr_intent_with(who, &place, None, (depth, body)).await?;
         found.is(inode)

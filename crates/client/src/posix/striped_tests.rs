@@ -12,12 +12,12 @@ use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, MdtIndex};
 use sheen_wire::dir::{DirEntry as WireEntry, DirPage, DirPageHeader, HASH_END};
 use sheen_wire::ldlm::{LdlmReply, LdlmRequest};
 use sheen_wire::lmv::{LmvEa, LmvHash};
-use sheen_wire::md::{Bias, MdtBody, Valid};
+use sheen_wire::md::{Bias, MdsOpenFlags, MdtBody, ObdStatfs, Valid};
 use sheen_wire::messages::{
     LdlmEnqueueReply, LdlmIntentGetattr, LdlmIntentGetattrReply, LdlmIntentOpenReply,
     MdsCloseReply, MdsGetattrNameReply, MdsGetattrReply, MdsReadpageReply, MdsReintCreateReply,
-    MdsReintLinkReply, MdsReintRenameReply, MdsReintSetattrReply, MdsReintUnlinkReply, Reply,
-    Request,
+    MdsReintLinkReply, MdsReintRenameReply, MdsReintSetattrReply, MdsReintUnlinkReply,
+    MdsStatfsReply, Reply, Request,
 };
 use sheen_wire::text::Text;
 
@@ -44,6 +44,8 @@ type Names = BTreeMap<String, (u64, Fid, u32)>;
 
 /// What both MDTs have.
 struct Cluster {
+    /// The directory in stripes.
+    master: Fid,
     layout: DirectoryLayout,
     /// Of each stripe, of what is in one piece, and of the root.
     directories: BTreeMap<Fid, Names>,
@@ -56,6 +58,8 @@ struct Cluster {
     page: usize,
     /// Attributes of stripes: links, size, time.
     stats: BTreeMap<Fid, (u32, u64, i64)>,
+    /// Of directories that were made the MDT, and whether by their parent's default.
+    made: Vec<(u32, bool)>,
     /// Stripes that refuse everything.
     gone: BTreeSet<Fid>,
 }
@@ -74,6 +78,7 @@ impl Cluster {
         let mut directories = BTreeMap::from([(Fid::ROOT, Names::from(root))]);
         directories.extend(STRIPES.map(|stripe| (stripe, Names::new())));
         Self {
+            master: MASTER,
             layout: layout_of(LmvHash::FNV_1A_64, &STRIPES),
             directories,
             locks: 0,
@@ -81,6 +86,7 @@ impl Cluster {
             asked: Vec::new(),
             page: 50,
             stats: BTreeMap::new(),
+            made: Vec::new(),
             gone: BTreeSet::new(),
         }
     }
@@ -107,7 +113,7 @@ impl Cluster {
     fn names(&mut self, directory: Fid, name: &str) -> Result<&mut Names, Errno> {
         let is_stripe = STRIPES.contains(&directory);
         let is_elsewhere = is_stripe && self.stripe_of(name) != directory;
-        if self.gone.contains(&directory) || is_elsewhere || directory == MASTER {
+        if self.gone.contains(&directory) || is_elsewhere || directory == self.master {
             return Err(Errno::ESTALE);
         }
         Ok(self.directories.entry(directory).or_default())
@@ -128,7 +134,7 @@ impl Cluster {
         }
         let layout = match STRIPES.iter().position(|stripe| *stripe == fid) {
             Some(number) => self.layout.of_stripe(number as u32),
-            None => (fid == MASTER).then(|| self.layout.clone()),
+            None => (fid == self.master).then(|| self.layout.clone()),
         };
         let Some(layout) = layout else { return (body, Bytes::new()) };
         body.valid |= Valid::DIREA | Valid::MEA;
@@ -224,7 +230,13 @@ impl Cluster {
             }
             Request::MdsReintCreate(asked) => {
                 let (on, record) = (asked.rec_reint.fid1, &asked.rec_reint);
-                self.note(mdt, "create", on);
+                let is_default = record.flags().contains(MdsOpenFlags::DEFAULT_LMV);
+                assert!(is_on(record.fid2, mdt));
+                assert_eq!(is_default, !asked.eadata.is_empty());
+                self.made.push((mdt, is_default));
+                if !is_default && on != Fid::ROOT {
+                    self.note(mdt, "create", on);
+                }
                 self.add(on, &text_of(asked.name.as_ref()), record.fid2, record.mode)?;
                 let mdt_body = Some(body(record.fid2, record.mode));
                 MdsReintCreateReply { mdt_body, ..Default::default() }.into()
@@ -271,6 +283,12 @@ impl Cluster {
                     return Err(Errno::ENOENT);
                 }
                 return Ok((MdsReadpageReply::default().into(), vec![self.read(on, from)]));
+            }
+            Request::MdsStatfs(_) => {
+                self.asked.push((mdt, "space".to_owned(), Fid::ZERO));
+                let stat =
+                    ObdStatfs { bavail: 1000, ffree: 1000, bsize: 4096, ..ObdStatfs::default() };
+                MdsStatfsReply { obd_statfs: Some(stat), ..Default::default() }.into()
             }
             Request::MdsClose(_) => MdsCloseReply::default().into(),
             other => panic!("not expected: {:?}", other.kind()),
@@ -363,6 +381,11 @@ impl Bench {
 
     fn asked(&self) -> Vec<(u32, String, Fid)> {
         std::mem::take(&mut self.cluster.lock().asked)
+    }
+
+    /// On which MDTs directories were made, and whether by a default; other requests stay.
+    fn made(&self) -> Vec<(u32, bool)> {
+        std::mem::take(&mut self.cluster.lock().made)
     }
 
     fn name_in(&self, stripe: usize, number: usize) -> String {
@@ -725,25 +748,39 @@ fn many_names_are_asked_in_one_batch_for_each_mdt() {
 }
 
 #[test]
-fn a_directory_just_made_is_asked_once_how_it_lies() {
+fn the_answer_to_a_mkdir_says_how_the_directory_lies() {
     let bench = Bench::new();
     let node = bench.directory();
-    let text = name(&bench.name_in(1, 0));
-    let made = bench
-        .run(move |files, who| async move {
+    let make = |node, text: String| {
+        let text = name(&text);
+        let made = bench.run(move |files, who| async move {
             files.make_node(&who, node, &text, 0o755, NewNode::Directory).await
-        })
-        .expect("made");
+        });
+        made.expect("made")
+    };
+    let whole = make(node, bench.name_in(1, 0));
     bench.asked();
-    for file in ["a", "b"] {
-        bench.make_file(made.node, file);
+    bench.make_file(whole.node, "a");
+    let fid = whole.attributes.fid;
+    assert_eq!(kinds(&bench.asked()), [(0, "open", fid)], "it lies in one piece");
+
+    // By its parent's default: its lock is asked for once.
+    let cluster = Arc::clone(&bench.cluster);
+    bench.fixture.mdt.expect(move |request| {
+        let Request::MdsReintCreate(create) = request else { panic!("{request:?}") };
+        let mut cluster = cluster.lock();
+        cluster.master = create.rec_reint.fid2;
+        let (mdt_body, mdt_md) = cluster.body(create.rec_reint.fid2, DIRECTORY);
+        let mdt_body = Some(mdt_body);
+        Ok(MdsReintCreateReply { mdt_body, mdt_md, ..Default::default() }.into())
+    });
+    let striped = make(whole.node, "striped".to_owned());
+    for number in 0..2 {
+        bench.make_file(striped.node, &bench.name_in(1, number));
     }
-    let fid = made.attributes.fid;
-    assert_eq!(
-        kinds(&bench.asked()),
-        [(0, "getattr", fid), (0, "open", fid), (0, "open", fid)],
-        "it lies in one piece"
-    );
+    let asked = bench.asked();
+    assert_eq!(kinds(&asked)[0], (0, "getattr", striped.attributes.fid));
+    assert_eq!(kinds(&asked)[1..], [(0, "open", STRIPES[1]); 2]);
 }
 
 #[test]
@@ -830,4 +867,35 @@ fn stripes_and_defaults_are_read_and_set_as_attributes() {
     });
     let default = DirectoryWish { first: Some(MdtIndex(1)), ..DirectoryWish::default() };
     assert_eq!(set(default.to_ea().encode()), Ok(()));
+}
+
+#[test]
+fn a_new_directory_is_placed_by_the_default_of_its_parent() {
+    let bench = Bench::new();
+    let ask = |bench: &Bench, default: DirectoryWish, names: &[&str]| {
+        // The root's default, as it is asked for anew.
+        bench.revoke(Fid::ROOT);
+        let root = bench.fixture.files.0.inodes.pin(Fid::ROOT);
+        root.state().cover_bits(InodeBits::LOOKUP);
+        root.state().note_default_striping(Some(default));
+        bench.asked();
+        for text in names {
+            let text = name(text);
+            let new = NewNode::Directory;
+            bench
+                .run(move |files, who| async move {
+                    files.make_node(&who, NodeId::ROOT, &text, 0o755, new).await
+                })
+                .expect("made");
+        }
+        bench.made()
+    };
+    let on_second = DirectoryWish { first: Some(MdtIndex(1)), ..DirectoryWish::default() };
+    assert_eq!(ask(&bench, on_second, &["a", "b"]), [(1, true), (1, true)]);
+    assert_eq!(kinds(&bench.asked()), [], "nothing else was asked");
+    // Round robin, as in the root: those on the name's MDT are made as any file is.
+    let around = DirectoryWish { max_inherit_rr: 3, ..DirectoryWish::default() };
+    assert_eq!(ask(&bench, around, &["c", "d", "e"]), [(0, false), (1, true), (0, false)]);
+    let asked = bench.asked();
+    assert_eq!(kinds(&asked).iter().filter(|(_, what, _)| *what == "space").count(), 2);
 }

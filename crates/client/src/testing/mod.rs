@@ -227,6 +227,9 @@ impl Fixture {
             data: Arc::clone(&self.inode_data) as Arc<dyn crate::data::InodeData>,
             refuses_batches: Default::default(),
         }));
+        // Where there was one MDT it was not asked how directories are to lie on several.
+        let root = self.cache.inodes.by_node(NodeId::ROOT).expect("it is always there");
+        root.state().note_default_striping(None);
         AnotherMdt { mdt, locks }
     }
 

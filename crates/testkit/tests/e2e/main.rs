@@ -59,6 +59,7 @@ mod sqlite;
 mod statistics;
 mod storm;
 mod strangers;
+mod striped_dirs;
 mod surveys;
 mod top;
 mod tree;

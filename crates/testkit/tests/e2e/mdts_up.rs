@@ -114,17 +114,14 @@ fn are_distinguished(cluster: &Cluster) -> Outcome {
     is(&path.trim().to_owned(), &far.join("below/file").display().to_string())
 }
 
-/// What striped directories would need is refused by name, and makes nothing.
-fn stripes_are_refused(cluster: &Cluster) -> Outcome {
+/// What is not there of striped directories is refused by name, and makes nothing.
+fn migration_is_refused(cluster: &Cluster) -> Outcome {
     let (far, striped) = (cluster.mnt().join("far"), cluster.mnt().join("striped"));
     let (far, striped) = (far.to_string_lossy(), striped.to_string_lossy());
     for (words, code, why) in [
-        (&["mkdir", "-c", "2", &striped][..], EOPNOTSUPP, "Operation not supported"),
-        (&["setdirstripe", "-c", "-1", &striped], 4, "invalid stripe count"),
-        (&["mkdir", "-i", "0,1", &striped], EOPNOTSUPP, "Operation not supported"),
-        (&["mkdir", "-i", "3", &striped], 19, "No such device"),
-        (&["mkdir", "-C", "2", &striped], EOPNOTSUPP, "'-C' is not supported"),
-        (&["setdirstripe", "-D", "-i", "1", &far], EOPNOTSUPP, "'-D' is not supported"),
+        (&["mkdir", "-i", "3", &striped][..], 19, "No such device"),
+        (&["mkdir", "-c", "2", &far], EEXIST, "are not striped otherwise"),
+        (&["mkdir", "--foreign", &striped], EOPNOTSUPP, "'--foreign' is not supported"),
         (&["migrate", "-m", "1", &far], EOPNOTSUPP, "'-m' is not supported"),
     ] {
         let tried = cluster.run(&[&["lfs"], words].concat())?;
@@ -207,7 +204,7 @@ fn several_mdts_are_made_shown_and_stopped_like_osts() {
     scene_of("mdts-up", &["--mdts", "3"], |cluster| {
         are_shown(cluster)?;
         are_distinguished(cluster)?;
-        stripes_are_refused(cluster)?;
+        migration_is_refused(cluster)?;
         other_numbers(cluster)?;
         same_after_restart(cluster)?;
         are_shown(cluster)?;

@@ -1,0 +1,297 @@
+//! On which MDT a new directory is made that is not told where (Lustre: `lmv_locate_tgt_create`).
+//!
+//! What decides is the default of its parent, or the root's, handed down as many levels as that says. One that names an MDT
+//! decides alone. One that says any: round robin, where it says so and while the MDTs are about equally full; else an MDT by
+//! chance, likelier the more is free on it; but the parent's MDT as long as that has its share, of which less is enough the
+//! deeper the directory lies. Without any default it is made where its name is.
+//!
+//! How full MDTs are is asked of all of them once in [`SPACE_BELIEVED`]; one that does not answer gets nothing new. The
+//! default comes with the parent's attributes, so a `mkdir` costs nothing more, where there is a default of any MDT once in
+//! that time one `MDS_STATFS` to each.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sheen_layout::directory::{DirectoryWish, WishedStripes};
+use sheen_types::futures;
+use sheen_types::{Errno, Fid, Instant, MdtIndex};
+use sheen_wire::md::ObdStatfs;
+
+use super::{Meta, mdt_statfs};
+use crate::cache::{DefaultStriping, Inode};
+use crate::mdt::Mdc;
+use crate::types::{Credentials, NodeId};
+
+/// How long it is believed how full MDTs are (`qos_maxage`).
+const SPACE_BELIEVED: Duration = Duration::from_secs(60);
+/// MDTs are about equally full if their free space differs by so many percent (`qos_threshold_rr`).
+const EQUAL_PERCENT: u128 = 5;
+/// Directories above one that are counted at most.
+const DEPTH_MAX: usize = 250;
+
+/// What of a directory decides where one in it is made.
+pub(super) struct DirectoryDefault {
+    wish: Arc<DirectoryWish>,
+    /// Whether directories are spread round robin.
+    is_round_robin: bool,
+    depth: usize,
+}
+
+/// Where the last directory was made, and how full MDTs are.
+#[derive(Default)]
+pub(super) struct Placement {
+    next: AtomicUsize,
+    space: Mutex<Option<(Instant, Arc<[FreeSpace]>)>>,
+}
+
+/// What is free on an MDT: blocks and inodes, multiplied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FreeSpace {
+    mdt: MdtIndex,
+    free: u128,
+}
+
+impl FreeSpace {
+    fn of(mdt: MdtIndex, stat: &ObdStatfs) -> Self {
+        // In units that a product has room for, whatever an MDT says.
+        let kib = u128::from(stat.bavail) * u128::from(stat.bsize) >> 10;
+        Self { mdt, free: kib.min(1 << 60) * u128::from(stat.ffree).min(1 << 60) }
+    }
+}
+
+/// By what a directory is placed.
+#[derive(Clone, Copy, Debug)]
+struct Chance {
+    is_round_robin: bool,
+    depth: usize,
+    /// The MDT of its name.
+    own: MdtIndex,
+    random: u64,
+}
+
+impl Placement {
+    fn choose(&self, space: &[FreeSpace], by: Chance) -> MdtIndex {
+        let most = space.iter().map(|it| it.free).max().unwrap_or(0);
+        let least = space.iter().map(|it| it.free).min().unwrap_or(0);
+        if most / 100 * (100 - EQUAL_PERCENT) <= least {
+            return match by.is_round_robin && !space.is_empty() {
+                true => space[self.next.fetch_add(1, Ordering::Relaxed) % space.len()].mdt,
+                false => by.own,
+            };
+        }
+        let total: u128 = space.iter().map(|it| it.free).sum();
+        let own = space.iter().find(|it| it.mdt == by.own).map_or(0, |it| it.free);
+        let share = total / space.len() as u128 / (by.depth as u128 + 10) * 16;
+        if !by.is_round_robin && own >= share {
+            return by.own;
+        }
+        // 32 bits of chance are fine enough for so many MDTs.
+        let mut left = (total >> 32) * u128::from(by.random >> 32);
+        for it in space {
+            if left < it.free {
+                return it.mdt;
+            }
+            left -= it.free;
+        }
+        by.own
+    }
+}
+
+impl Meta {
+    /// The MDT for a directory that is made in `parent` without a wish, whose name's MDT is `names`, and the default that goes
+    /// with the request; `None` where it is made as any other file is. No RPC where the default is known, else one for each
+    /// of parent and root.
+    pub(super) async fn placed_by_default(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+        names: &Arc<Mdc>,
+    ) -> Result<Option<(Arc<Mdc>, Arc<DirectoryWish>)>, Errno> {
+        let Some(default) = self.default_in(who, parent).await? else { return Ok(None) };
+        let DirectoryDefault { wish, is_round_robin, depth } = default;
+        let index = match wish.mdts.first().copied().or(wish.first) {
+            Some(index) => index,
+            // The names of one in stripes are spread already.
+            None if self.is_striped(parent) => names.index,
+            None => self.place_for(names, is_round_robin, depth).await,
+        };
+        // One that has been lost since keeps nothing from being made.
+        let mdt = self.mdts.by_index(index).unwrap_or_else(|| Arc::clone(names));
+        let is_one = matches!(wish.stripes, WishedStripes::Unsaid)
+            || wish.stripes == WishedStripes::Count(NonZeroU32::MIN);
+        Ok((mdt.index != names.index || !is_one).then_some((mdt, wish)))
+    }
+
+    /// The MDT for a directory that may be on any, as `lfs mkdir -i -1` wishes it.
+    pub(super) async fn any_mdt(&self, names: &Arc<Mdc>) -> Arc<Mdc> {
+        let index = self.place_for(names, true, 0).await;
+        self.mdts.by_index(index).unwrap_or_else(|| Arc::clone(names))
+    }
+
+    async fn place_for(&self, names: &Mdc, is_round_robin: bool, depth: usize) -> MdtIndex {
+        let space = self.free_space().await;
+        let random = self.world.random.number();
+        self.placement.choose(&space, Chance { is_round_robin, depth, own: names.index, random })
+    }
+
+    async fn free_space(&self) -> Arc<[FreeSpace]> {
+        let now = self.world.clock.now();
+        if let Some((since, space)) = &*self.placement.space.lock()
+            && now < *since + SPACE_BELIEVED
+        {
+            return Arc::clone(space);
+        }
+        let ask = |mdt: Arc<Mdc>| async move {
+            let stat = mdt_statfs(Arc::clone(&mdt.channel), true).await;
+            stat.ok().map(|stat| FreeSpace::of(mdt.index, &stat))
+        };
+        let asked = futures::all(self.mdts().into_iter().map(ask).collect()).await;
+        let space: Arc<[FreeSpace]> = asked.into_iter().flatten().collect();
+        *self.placement.space.lock() = Some((now, Arc::clone(&space)));
+        space
+    }
+
+    /// The default that holds in a directory.
+    async fn default_in(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+    ) -> Result<Option<DirectoryDefault>, Errno> {
+        let (own, is_root) = (self.own_default(who, parent).await?, parent.fid == Fid::ROOT);
+        if let Some(wish) = own {
+            let (is_round_robin, depth) = (wish.max_inherit_rr > 0 || is_root, self.depth(parent));
+            return Ok(Some(DirectoryDefault { wish, is_round_robin, depth }));
+        }
+        if is_root {
+            return Ok(None);
+        }
+        let Some(root) = self.cache.inodes.by_node(NodeId::ROOT) else { return Ok(None) };
+        let Some(of_root) = self.own_default(who, &root).await? else { return Ok(None) };
+        let depth = self.depth(parent);
+        Ok(handed_down(&of_root, depth).map(|wish| {
+            let is_round_robin = wish.max_inherit_rr > 0;
+            DirectoryDefault { wish: Arc::new(wish), is_round_robin, depth }
+        }))
+    }
+
+    /// The default that a directory has of its own.
+    async fn own_default(
+        &self,
+        who: &Credentials,
+        directory: &Inode,
+    ) -> Result<Option<Arc<DirectoryWish>>, Errno> {
+        let known = directory.state().directory.default.clone();
+        match known {
+            DefaultStriping::None => return Ok(None),
+            DefaultStriping::Some(wish) => return Ok(Some(wish)),
+            DefaultStriping::Unknown => {}
+        }
+        self.rights(who, directory).await?;
+        match directory.state().directory.default.clone() {
+            DefaultStriping::Some(wish) => Ok(Some(wish)),
+            DefaultStriping::None | DefaultStriping::Unknown => Ok(None),
+        }
+    }
+
+    /// How many directories are above one, as far as names were looked up.
+    fn depth(&self, directory: &Inode) -> usize {
+        let inodes = &self.cache.inodes;
+        let mut above = directory.state().names.seen.first().map(|(parent, _)| *parent);
+        let mut depth = 0;
+        while let Some(node) = above
+            && depth < DEPTH_MAX
+        {
+            depth += 1;
+            if node == NodeId::ROOT {
+                break;
+            }
+            let parent = inodes.by_node(node);
+            above = parent.and_then(|it| it.state().names.seen.first().map(|(parent, _)| *parent));
+        }
+        depth
+    }
+}
+
+/// A default so many levels below the directory that has it (`lmv_inherit_next`).
+fn handed_down(default: &DirectoryWish, levels: usize) -> Option<DirectoryWish> {
+    const END: u8 = 1;
+    const NONE: u8 = 255;
+    const LEVELS_MAX: u8 = 250;
+    let mut wish = default.clone();
+    for _ in 0..levels {
+        wish.max_inherit = match wish.max_inherit {
+            END | NONE => return None,
+            levels if levels == 0 || levels > LEVELS_MAX => levels,
+            levels => levels - 1,
+        };
+        if wish.max_inherit_rr <= LEVELS_MAX {
+            wish.max_inherit_rr = wish.max_inherit_rr.saturating_sub(1);
+        }
+    }
+    Some(wish)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn space(free: &[u128]) -> Vec<FreeSpace> {
+        let of =
+            |(at, free): (usize, &u128)| FreeSpace { mdt: MdtIndex(at as u16), free: *free << 64 };
+        free.iter().enumerate().map(of).collect()
+    }
+
+    fn chosen(placement: &Placement, free: &[u128], by: Chance) -> u16 {
+        placement.choose(&space(free), by).0
+    }
+
+    const OWN: Chance = Chance { is_round_robin: false, depth: 3, own: MdtIndex(1), random: 0 };
+
+    #[test]
+    fn while_mdts_are_equally_full_directories_go_round_or_stay() {
+        let placement = Placement::default();
+        let turn = Chance { is_round_robin: true, ..OWN };
+        let round: Vec<u16> = (0..5).map(|_| chosen(&placement, &[100, 98, 99], turn)).collect();
+        assert_eq!(round, [0, 1, 2, 0, 1]);
+        assert_eq!(chosen(&placement, &[100, 98, 99], OWN), 1);
+        assert_eq!(chosen(&placement, &[], turn), 1, "none has answered");
+    }
+
+    #[test]
+    fn else_they_go_where_space_is_unless_the_parents_mdt_has_its_share() {
+        let placement = Placement::default();
+        let free = [1000, 1000, 10];
+        assert_eq!(chosen(&placement, &free, OWN), 1, "it has more than its share");
+        let full = Chance { own: MdtIndex(2), ..OWN };
+        let spread: Vec<u16> = (0..1000u64)
+            .map(|at| {
+                let random = at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                chosen(&placement, &free, Chance { random, ..full })
+            })
+            .collect();
+        let on = |mdt| spread.iter().filter(|it| **it == mdt).count();
+        assert!((450..=550).contains(&on(0)) && (450..=550).contains(&on(1)), "{}", on(0));
+        assert!(on(2) < 20, "{}", on(2));
+        // 86 is 0.83 of the mean: enough 9 levels down and more, not above.
+        let deep = |depth| Chance { depth, own: MdtIndex(1), random: 0, is_round_robin: false };
+        assert_eq!(chosen(&placement, &[121, 86], deep(10)), 1);
+        assert_eq!(chosen(&placement, &[121, 86], deep(3)), 0);
+    }
+
+    #[test]
+    fn the_roots_default_holds_as_deep_as_it_says() {
+        let of = |max_inherit, max_inherit_rr| DirectoryWish {
+            max_inherit,
+            max_inherit_rr,
+            ..DirectoryWish::default()
+        };
+        assert_eq!(handed_down(&of(0, 3), 2), Some(of(0, 1)));
+        assert_eq!(handed_down(&of(0, 3), 5), Some(of(0, 0)));
+        assert_eq!(handed_down(&of(2, 0), 1), Some(of(1, 0)));
+        assert_eq!((handed_down(&of(2, 0), 2), handed_down(&of(255, 0), 1)), (None, None));
+        assert_eq!(handed_down(&of(1, 0), 0), Some(of(1, 0)));
+    }
+}
