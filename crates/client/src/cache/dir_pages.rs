@@ -104,7 +104,12 @@ impl Chunk {
         let end = stripes.iter().map(StripeChunks::end).min().unwrap_or(HASH_END);
         let mut entries = Vec::new();
         for (number, stripe) in stripes.iter().enumerate() {
-            let names = stripe.chunks.iter().flat_map(|chunk| chunk.own_entries());
+            // A chunk that another reader has left may begin before the one in front of it ends.
+            let mut read = 0;
+            let names = stripe.chunks.iter().flat_map(|chunk| {
+                let from = std::mem::replace(&mut read, chunk.end);
+                chunk.own_entries().filter(move |entry| entry.hash >= from)
+            });
             let names = names.filter(|entry| start <= entry.hash && entry.hash < end);
             entries.extend(names.filter_map(|entry| {
                 let fid = match &entry.name[..] {
@@ -314,6 +319,22 @@ mod tests {
             let all: Vec<String> = names.into_iter().map(|(_, name)| name).collect();
             prop_assert_eq!(seen, all);
         }
+    }
+
+    #[test]
+    fn chunks_of_a_stripe_that_overlap_give_each_name_once() {
+        let names: Vec<(u64, String)> = (1..20).map(|hash| (hash, format!("n{hash}"))).collect();
+        let chunk = |from, until: usize| {
+            let bulk = serve(&names[..until], from, 100, 1);
+            let mut chunk = Chunk::decode(from, &bulk).expect("a chunk");
+            chunk.end = names.get(until).map_or(HASH_END, |(hash, _)| *hash);
+            Arc::new(chunk)
+        };
+        let mut stripe = StripeChunks::new(Fid::new(1, 1));
+        stripe.chunks.extend([chunk(0, 9), chunk(7, 19)]);
+        let merged = Chunk::merge(3, (Fid::new(1, 2), Fid::new(1, 3)), vec![stripe]);
+        let hashes: Vec<u64> = merged.names().map(|(hash, _)| hash).collect();
+        assert_eq!(hashes, (3..20).collect::<Vec<_>>());
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub(crate) struct DirectoryState {
     pub(crate) striping: Striping,
     /// How those are to lie that are made in it.
     pub(crate) default: DefaultStriping,
+    /// Whether a lock covers that.
+    pub(crate) is_default_covered: bool,
 }
 
 impl DirectoryState {

@@ -39,11 +39,6 @@ impl InodeState {
         self.covered.all_names().any(|it| it.names.iter().any(is_it))
     }
 
-    /// A name of it that a lock covers.
-    pub(crate) fn covered_name(&self) -> Option<&(NodeId, Name)> {
-        self.covered.all_names().find_map(|it| it.names.first())
-    }
-
     /// Notes a name that was seen now, and with which MDT it is unless that is the inode's. It is sure only if the
     /// caller still holds the lock under which it saw the name.
     pub(crate) fn note_seen_name(&mut self, parent: NodeId, name: &Name, remote: Option<MdtIndex>) {

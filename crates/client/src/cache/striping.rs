@@ -14,9 +14,9 @@
 use std::sync::Arc;
 
 use sheen_layout::directory::{DirectoryLayout, DirectoryWish, Holder};
-use sheen_types::Fid;
+use sheen_types::{Fid, Name};
 
-use super::{Inode, InodeState, InodeTable, Pin};
+use super::{CacheEpoch, Inode, InodeState, InodeTable, Pin};
 
 /// What is known.
 #[derive(Default)]
@@ -32,7 +32,7 @@ pub(crate) enum Striping {
     StripeOf(Fid),
 }
 
-/// The default of directories that are made in one, as far as it is known under a lock on that one.
+/// The default of directories that are made in one, as far as it is known.
 #[derive(Clone, Default)]
 pub(crate) enum DefaultStriping {
     #[default]
@@ -40,13 +40,6 @@ pub(crate) enum DefaultStriping {
     /// It has none of its own.
     None,
     Some(Arc<DirectoryWish>),
-}
-
-impl DefaultStriping {
-    /// Whether it is known to have none of its own.
-    pub(crate) fn is_none(&self) -> bool {
-        matches!(self, Self::None)
-    }
 }
 
 /// The layout of a master.
@@ -109,16 +102,20 @@ impl InodeState {
         if let Striping::Master(master) = &mut self.directory.striping {
             master.is_covered &= is_locked;
         }
-        if !is_locked {
-            self.directory.default = DefaultStriping::Unknown;
-        }
+        // Lustre's MDT takes `LOOKUP` and `XATTR` of a directory whose default changes.
+        self.directory.is_default_covered &= self.covered.lookup.is_covered();
     }
 
-    /// Notes the default that an answer has. Without a lock that covers it, it is asked for again.
-    pub(crate) fn note_default_striping(&mut self, default: Option<DirectoryWish>) {
-        let is_locked = self.covered.lookup.is_covered() || self.covered.update.is_covered();
+    /// Notes the default that an answer has to a question that was sent at `asked`. It counts while `LOOKUP` is covered,
+    /// if that was not lost in between.
+    pub(crate) fn note_default_striping(
+        &mut self,
+        default: Option<DirectoryWish>,
+        asked: &CacheEpoch,
+    ) {
+        self.directory.is_default_covered =
+            self.covered.lookup.is_covered() && asked.losses == self.losses;
         self.directory.default = match default {
-            _ if !is_locked => DefaultStriping::Unknown,
             None => DefaultStriping::None,
             Some(wish) => DefaultStriping::Some(Arc::new(wish)),
         };
@@ -136,7 +133,15 @@ impl InodeState {
 impl InodeTable {
     /// Notes how a directory lies by an MDT's answer: in stripes by `layout`, or in one piece. It counts as covered if a
     /// lock came with the answer that covers it.
-    pub(crate) fn note_striping(self: &Arc<Self>, inode: &Inode, layout: Option<DirectoryLayout>) {
+    ///
+    /// Returns which names that the kernel may keep are known to be absent no longer, if another layout was known: its attributes
+    /// are stale there, too.
+    #[must_use]
+    pub(crate) fn note_striping(
+        self: &Arc<Self>,
+        inode: &Inode,
+        layout: Option<DirectoryLayout>,
+    ) -> Option<Vec<Name>> {
         let Some(layout) = layout else {
             return self.put_striping(inode, Striping::Whole);
         };
@@ -147,7 +152,7 @@ impl InodeTable {
                 && *known.layout == layout
             {
                 known.is_covered |= is_locked;
-                return;
+                return None;
             }
         }
         for stripe in stripes(&layout) {
@@ -157,21 +162,27 @@ impl InodeTable {
             stripe.keep_pinned();
         }
         let layout = MasterLayout { layout: Arc::new(layout), is_covered: false };
-        self.put_striping(inode, Striping::Master(layout));
+        self.put_striping(inode, Striping::Master(layout))
     }
 
-    /// Nothing is known any more: an MDT has refused what was asked by it.
-    pub(crate) fn forget_striping(self: &Arc<Self>, inode: &Inode) {
-        self.put_striping(inode, Striping::Unknown);
+    /// What is known is not believed any more: an MDT has refused what was asked by it. The stripes stay, and what is kept
+    /// under their locks, until an answer says otherwise.
+    pub(crate) fn doubt_striping(&self, inode: &Inode) {
+        let mut state = inode.state();
+        match &mut state.directory.striping {
+            Striping::Master(master) => master.is_covered = false,
+            Striping::Whole => state.directory.striping = Striping::Unknown,
+            Striping::Unknown | Striping::StripeOf(_) => {}
+        }
     }
 
-    fn put_striping(self: &Arc<Self>, inode: &Inode, striping: Striping) {
+    fn put_striping(self: &Arc<Self>, inode: &Inode, striping: Striping) -> Option<Vec<Name>> {
         let former = {
             let mut state = inode.state();
             if matches!(state.directory.striping, Striping::StripeOf(_))
                 && !matches!(striping, Striping::Master(_))
             {
-                return;
+                return None;
             }
             let is_locked = state.covered.lookup.is_covered() || state.covered.update.is_covered();
             let former = std::mem::replace(&mut state.directory.striping, striping);
@@ -180,7 +191,25 @@ impl InodeTable {
             }
             former
         };
+        let stale = match &former {
+            Striping::Master(master) => Some(self.absent_from(inode, &master.layout)),
+            _ => None,
+        };
         self.release_stripes(former);
+        stale
+    }
+
+    /// The names that are known to be absent from stripes of a directory, and not kept as such any more.
+    fn absent_from(&self, master: &Inode, layout: &DirectoryLayout) -> Vec<Name> {
+        let mut absent = Vec::new();
+        for stripe in stripes(layout).filter_map(|stripe| self.by_fid(stripe)) {
+            if let Some(update) = stripe.state().covered.update.get_mut() {
+                absent.extend(std::mem::take(&mut update.absent));
+            }
+        }
+        let mut state = master.state();
+        absent.iter().for_each(|name| state.forget_kept_child(name));
+        absent
     }
 
     /// The pins that a layout had. Not under any lock.
@@ -235,12 +264,12 @@ mod tests {
     fn stripes_live_as_long_as_the_layout_of_their_master() {
         let inodes = InodeTable::new(Fid::ROOT);
         let master = inodes.pin(MASTER);
-        inodes.note_striping(&master, Some(layout(&STRIPES)));
+        _ = inodes.note_striping(&master, Some(layout(&STRIPES)));
         assert_eq!(inodes.len(), 4);
         assert_eq!(inodes.pin(STRIPES[1]).state().stripe_of(), Some(MASTER));
         // Another one, of which one stripe is the same, and one is lost.
         let other = [STRIPES[1], Fid::ZERO];
-        inodes.note_striping(&master, Some(layout(&other)));
+        assert_eq!(inodes.note_striping(&master, Some(layout(&other))), Some(vec![]));
         let kept: Vec<Fid> = inodes.stripes_of(&master).iter().map(|it| it.fid).collect();
         assert_eq!((kept, inodes.len()), (vec![STRIPES[1]], 3));
         drop(master);
@@ -252,10 +281,10 @@ mod tests {
         let inodes = InodeTable::new(Fid::ROOT);
         let master = inodes.pin(MASTER);
         let is_covered = || master.state().master_layout().is_some_and(|(_, covered)| covered);
-        inodes.note_striping(&master, Some(layout(&STRIPES)));
+        _ = inodes.note_striping(&master, Some(layout(&STRIPES)));
         assert!(!is_covered(), "it came without a lock");
         master.state().cover_bits(InodeBits::LOOKUP | InodeBits::UPDATE);
-        inodes.note_striping(&master, Some(layout(&STRIPES)));
+        _ = inodes.note_striping(&master, Some(layout(&STRIPES)));
         assert!(is_covered());
         let lose = |bits| {
             master.state().lose_bits(bits);
@@ -265,5 +294,11 @@ mod tests {
         assert!(is_covered());
         lose(InodeBits::LOOKUP);
         assert!(!is_covered());
+        // What an MDT has refused is asked for again, and its stripes stay.
+        master.state().cover_bits(InodeBits::LOOKUP);
+        assert_eq!(inodes.note_striping(&master, Some(layout(&STRIPES))), None);
+        assert!(is_covered());
+        inodes.doubt_striping(&master);
+        assert!(!is_covered() && inodes.len() == 4);
     }
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use sheen_ldlm::{LockFlags, Policy};
-use sheen_rpc::{Bulk, Call};
+use sheen_rpc::{Bulk, Call, ImportState};
 use sheen_types::access::May;
 use sheen_types::futures;
 use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, MdtIndex, Name};
@@ -74,7 +74,8 @@ impl Mdc {
 }
 
 impl Meta {
-    /// Looks names of `parent` up. For each, `None` if it is not there, or an error if it must be asked alone. One RPC to
+    /// Looks names of `parent` up. For each, `None` if it is not there, or an error if it must be asked alone: `ENOTCONN` if its
+    /// MDT is away and those of other names are not. One RPC to
     /// each MDT that has some of them, and one for each inode that is on another MDT.
     pub(crate) async fn lookup_batch(
         &self,
@@ -98,6 +99,16 @@ impl Meta {
                 }
                 Err(errno) => found[at] = Err(errno),
             }
+        }
+        // A name on an MDT that is away keeps no other one waiting.
+        if by_mdt.len() > 1 {
+            by_mdt.retain(|_, (mdt, parts)| {
+                let is_there = mdt.channel.state() == ImportState::Full;
+                if !is_there {
+                    parts.iter().for_each(|(at, ..)| found[*at] = Err(Errno::ENOTCONN));
+                }
+                is_there
+            });
         }
         let asked = by_mdt.into_values().map(|(mdt, parts)| async move {
             let answered = self.ask_batch(who, &mdt, &parts).await;

@@ -137,10 +137,8 @@ impl Meta {
         pin.apply_reply(&attributes, None, &CacheEpoch::UNKNOWN);
         pin.state().target = target;
         self.note_striping(&pin, said_striping(&body, &layout)?);
-        if is_directory && place.directory.state().directory.default.is_none() {
-            // It has inherited none. No lock covers that: one that is set meanwhile counts for what is made in it once its
-            // attributes are asked for, and its MDT heeds it at once.
-            pin.state().directory.default = DefaultStriping::None;
+        if is_directory {
+            self.note_inherited_default(place.directory, &pin);
         }
         self.changed(mdt, transno, &[&pin]);
         self.cache.inodes.remember_name(place, name, &pin);
@@ -159,6 +157,19 @@ impl Meta {
             return Err(Errno::EPROTO);
         }
         self.mdts.check_answered(mdt, made).await
+    }
+
+    /// Notes that a new directory has inherited no default, if its parent has none. No lock covers that: one that is set meanwhile
+    /// counts for what is made in it once its attributes are asked for; its stripes its MDT sees to at once.
+    fn note_inherited_default(&self, parent: &Inode, new: &Inode) {
+        let has_none = {
+            let directory = &parent.state().directory;
+            directory.is_default_covered && matches!(directory.default, DefaultStriping::None)
+        };
+        if has_none {
+            let directory = &mut new.state().directory;
+            (directory.default, directory.is_default_covered) = (DefaultStriping::None, true);
+        }
     }
 
     /// The MDT that makes a directory: that of its first stripe.

@@ -32,6 +32,9 @@ impl Meta {
                 return true;
             }
         }
+        if self.is_gone(inode) {
+            return true;
+        }
         let stripes = self.cache.inodes.stripes_of(inode);
         stripes.iter().all(|stripe| stripe.state().attributes_covered())
     }
@@ -44,13 +47,16 @@ impl Meta {
             if !is_covered {
                 self.getattr(who, inode).await?;
             }
+            if self.is_gone(inode) {
+                return Ok(());
+            }
             let stripes = self.cache.inodes.stripes_of(inode);
             let lacking = stripes.iter().filter(|stripe| !stripe.state().attributes_covered());
             let asked: Vec<_> = lacking.map(|stripe| self.getattr(who, stripe)).collect();
             match futures::all_ok(asked).await {
                 // It is gone, or lies otherwise now.
                 Err(Errno::ENOENT | Errno::ESTALE) => {
-                    self.cache.inodes.forget_striping(inode);
+                    self.cache.inodes.doubt_striping(inode);
                     self.getattr(who, inode).await?;
                 }
                 answer => return answer,

@@ -5,12 +5,13 @@
 //! have beyond comes along in it for the next one. Streams that have little left are read on with the one that has
 //! nothing, all at once.
 //!
-//! Cost: one `MDS_READPAGE` for each stripe and some thousand names of it in all stripes, as of a directory in one piece, one
-//! lock for each stripe, and one request for `..` where no lock covers the directory's name; none while locks cover what is known.
+//! Cost: one `MDS_READPAGE` for each stripe and some thousand names of it in all stripes, as of a directory in one piece, and one
+//! lock for each stripe; none while locks cover what is known.
 //! At most [`CHUNKS_AHEAD`] chunks of each stripe are kept by a listing, beside those that locks cover.
 
 use std::sync::Arc;
 
+use sheen_layout::directory::Holder;
 use sheen_types::futures;
 use sheen_types::{Errno, Fid};
 use sheen_wire::dir::PAGE_SIZE;
@@ -33,6 +34,21 @@ impl Meta {
         inode.state().master_layout().is_some()
     }
 
+    /// Whether a stripe of a directory was lost, with the names in it.
+    pub(super) fn lacks_stripes(&self, inode: &Inode) -> bool {
+        let state = inode.state();
+        let Some((layout, _)) = state.master_layout() else { return false };
+        let Holder::Master { stripes, .. } = layout.holder() else { return false };
+        stripes.iter().any(|stripe| !stripe.is_of_mdt())
+    }
+
+    /// Whether a directory has lost its name, and its stripes with it.
+    pub(super) fn is_gone(&self, master: &Inode) -> bool {
+        let state = master.state();
+        let has_no_links = state.last_attributes().is_some_and(|known| known.nlink == 0);
+        state.directory.removed || has_no_links
+    }
+
     /// As [`Self::dir_chunk`], of all stripes.
     pub(super) async fn merged_chunk(
         &self,
@@ -41,33 +57,33 @@ impl Meta {
         position: Position,
         last: Option<&Arc<Chunk>>,
     ) -> Result<Arc<Chunk>, Errno> {
+        let removed = || Arc::new(Chunk::of_removed(position.hash));
         let mut last = last.map(|last| last.stripes().to_vec()).unwrap_or_default();
         for _ in 0..TRIES_MAX {
             let stripes = self.cache.inodes.stripes_of(master);
+            if stripes.is_empty() && !self.is_striped(master) {
+                return self.chunk_of(who, master, position.hash, CHUNK_BYTES).await;
+            }
             let parts = self.read_stripes(who, &stripes, position, std::mem::take(&mut last)).await;
             match parts {
                 Ok(parts) => {
-                    let begins = position.hash == 0;
-                    let above =
-                        if begins { self.directory_above(who, master).await? } else { master.fid };
+                    let above = self.directory_above(master);
                     return Ok(Arc::new(Chunk::merge(position.hash, (master.fid, above), parts)));
                 }
                 Err(Errno::ENOENT | Errno::ESTALE) => {}
                 Err(errno) => return Err(errno),
             }
             // A stripe is gone: the directory is, or lies otherwise now.
-            self.cache.inodes.forget_striping(master);
+            self.cache.inodes.doubt_striping(master);
             match self.rights(who, master).await {
+                Ok(()) if self.is_gone(master) => return Ok(removed()),
                 Ok(()) => {}
-                Err(Errno::ENOENT | Errno::ESTALE) => break,
+                Err(Errno::ENOENT | Errno::ESTALE) => return Ok(removed()),
                 Err(errno) => return Err(errno),
             }
         }
-        match self.is_striped(master) {
-            // A stripe that its layout has was lost, and what it has is not known.
-            true => Err(Errno::EIO),
-            false => Ok(Arc::new(Chunk::of_removed(position.hash))),
-        }
+        // A stripe that its layout has was lost, and what it has is not known.
+        Err(Errno::EIO)
     }
 
     /// The chunks of each stripe at `hash`, as far as `last` has them, else read now.
@@ -106,15 +122,11 @@ impl Meta {
         Ok(parts)
     }
 
-    /// The directory that a directory is in. No RPC where a lock covers its name, else one.
-    async fn directory_above(&self, who: &Credentials, directory: &Inode) -> Result<Fid, Errno> {
-        if directory.fid == Fid::ROOT {
-            return Ok(Fid::ROOT);
-        }
-        let named = directory.state().covered_name().map(|(parent, _)| *parent);
-        match named.and_then(|parent| self.cache.inodes.by_node(parent)) {
-            Some(parent) => Ok(parent.fid),
-            None => self.parent(who, directory.fid).await,
-        }
+    /// The directory that a directory is in, as far as names were looked up; itself if none was. No RPC: what `..` is listed as
+    /// is worth no request, which a program that may list the directory need not have the right to.
+    fn directory_above(&self, directory: &Inode) -> Fid {
+        let above = directory.state().names.seen.first().map(|(parent, _)| *parent);
+        let above = above.and_then(|parent| self.cache.inodes.by_node(parent));
+        above.map_or(directory.fid, |above| above.fid)
     }
 }

@@ -141,7 +141,10 @@ impl Meta {
     ) -> Result<Option<Pin>, Errno> {
         let mut tries = Tries::default();
         loop {
-            let place = self.place(who, parent, name).await?;
+            let place = match self.place(who, parent, name).await {
+                Err(Errno::EBADF) => return self.search_stripes(who, parent, name, depth).await,
+                place => place?,
+            };
             match self.find_name(who, &place, name, depth).await {
                 Ok(None) => {
                     self.learn_names(who, place.holder()).await;
@@ -151,6 +154,22 @@ impl Meta {
                 found => return found,
             }
         }
+    }
+
+    /// The same of a directory whose hash is unknown: one RPC for each stripe, until one has the name.
+    async fn search_stripes(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+        name: &Name,
+        depth: LookupDepth,
+    ) -> Result<Option<Pin>, Errno> {
+        for place in self.all_places(parent) {
+            if let Some(found) = self.find_name(who, &place, name, depth).await? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
     }
 
     /// The same, of this name alone. The lock on a name is released before the MDT of its inode is asked: another client may
@@ -320,7 +339,7 @@ impl Meta {
         }
         if self.mdts.has_several() && pin.file_type() == Some(FileType::Directory) {
             let default = said_default(&body, &reply.default_mdt_md);
-            pin.state().note_default_striping(default);
+            pin.state().note_default_striping(default, &about.asked(pin.fid));
         }
         Ok(FoundInode { pin, _held: held, is_remote: false })
     }

@@ -27,6 +27,9 @@ use crate::types::{Credentials, FileType, OpenFlags};
 /// What the name of a file without a name begins with (`LUSTRE_VOLATILE_HDR`).
 const VOLATILE: &str = ".\x0c\x13VOLATILE";
 
+/// Names that are tried for each stripe, until one lies on the MDT that is wanted.
+const VOLATILE_NAMES_TRIED: usize = 32;
+
 /// What an open found or made.
 pub(crate) struct OpenedInode {
     /// The inode.
@@ -291,18 +294,41 @@ impl Meta {
         Ok(opened)
     }
 
-    /// Makes a file without a name, of this layout if there is one, and opens it to write. Its close removes
-    /// it. One RPC.
+    /// A name in `parent` that lies on the MDT of the inode `beside`, for a file without a name: two layouts are exchanged on
+    /// one MDT.
+    ///
+    /// # Errors
+    /// `EXDEV` if no name of the directory lies there.
+    async fn volatile_place<'a>(
+        &self,
+        who: &Credentials,
+        parent: &'a Inode,
+        beside: &Inode,
+    ) -> Result<(Place<'a>, Name), Errno> {
+        let wanted = self.mdt(beside.fid).await?.index;
+        let tries = VOLATILE_NAMES_TRIED * self.cache.inodes.stripes_of(parent).len().max(1);
+        for _ in 0..tries {
+            let name = format!("{VOLATILE}:0000:{:04X}", self.world.random.number() as u16);
+            // A legal name: ours.
+            let name = Name::new(name.as_bytes()).map_err(|_| Errno::EINVAL)?;
+            let place = self.place(who, parent, &name).await?;
+            if self.mdt(place.holder().fid).await?.index == wanted {
+                return Ok((place, name));
+            }
+        }
+        tracing::info!(directory = %parent.fid, mdt = wanted.0, "a directory has no place on the MDT of a file in it");
+        Err(Errno::EXDEV)
+    }
+
+    /// Makes a file without a name, of this layout if there is one, on the MDT of the inode `beside`, and opens it to write.
+    /// Its close removes it. One RPC.
     pub(crate) async fn open_volatile(
         &self,
         who: &Credentials,
         parent: &Inode,
-        layout: Option<Bytes>,
+        (beside, layout): (&Inode, Option<Bytes>),
     ) -> Result<OpenedInode, Errno> {
-        let name = format!("{VOLATILE}:0000:{:04X}", self.world.random.number() as u16);
-        // A legal name: ours.
-        let name = Name::new(name.as_bytes()).map_err(|_| Errno::EINVAL)?;
-        let place = self.place(who, parent, &name).await?;
+        let (place, name) = self.volatile_place(who, parent, beside).await?;
         let fid = self.mdt(place.holder().fid).await?.fids.next().await?;
         let access = MdsOpenFlags::READ | MdsOpenFlags::WRITE;
         let flags = access | MdsOpenFlags::CREAT | MdsOpenFlags::EXCL | MdsOpenFlags::VOLATILE;

@@ -5,15 +5,17 @@
 //! and none where there is one MDT. What an MDT refuses with `ESTALE` is tried again by the layout as it is then, at most
 //! [`TRIES_MAX`] times.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use sheen_layout::directory::{DirectoryLayout, DirectoryWish, Holder};
 use sheen_types::{Errno, Fid, Name};
-use sheen_wire::lmv::{LmvEa, LmvMagic, magic_of};
+use sheen_wire::lmv::{LmvEa, LmvHash, LmvMagic, magic_of};
 use sheen_wire::md::{MdtBody, Valid};
 
 use super::Meta;
 use crate::cache::{Inode, Place, Striping};
-use crate::types::{Credentials, FileType};
+use crate::types::{Credentials, FileType, NameInvalidation, StaleName};
 
 /// How often a call about a name is sent by another layout than before.
 const TRIES_MAX: u32 = 4;
@@ -75,17 +77,27 @@ impl Meta {
         if inode.file_type() != Some(FileType::Directory) {
             return;
         }
-        match said {
-            SaidStriping::Nothing => {}
+        let stale = match said {
+            SaidStriping::Nothing => None,
             SaidStriping::Whole => self.cache.inodes.note_striping(inode, None),
             SaidStriping::Stripes(layout) => self.cache.inodes.note_striping(inode, Some(layout)),
-        }
+        };
+        // No lock that is lost later leads from stripes of before to what the kernel keeps.
+        let Some(stale) = stale else { return };
+        let (cache, parent) = (Arc::clone(&self.cache), inode.node);
+        let invalidated = async move {
+            let by = NameInvalidation::Drop;
+            let names = stale.into_iter().map(|name| StaleName { parent, name, by }).collect();
+            cache.kernel_cache.invalidate_names(names).await;
+            cache.kernel_cache.invalidate_attributes_but_size(parent).await;
+        };
+        self.world.tasks.spawn("other stripes", Box::pin(invalidated));
     }
 
     /// Where `name` is in a directory. No RPC where that is known, else one.
     ///
     /// # Errors
-    /// `EBADF` if the directory's hash is unknown, as Lustre's client; `ENODEV` if the stripe was lost; those of a getattr.
+    /// `EBADF` if the directory's hash is unknown, as Lustre's client: a name may be in any stripe then ([`Self::all_places`]), and none is made; `ENODEV` if the stripe was lost; those of a getattr.
     pub(crate) async fn place<'a>(
         &self,
         who: &Credentials,
@@ -133,6 +145,12 @@ impl Meta {
         Ok(Place::in_stripe(directory, self.cache.inodes.pin(stripe)))
     }
 
+    /// All places that a name of a directory can have: its stripes, where its hash is unknown.
+    pub(super) fn all_places<'a>(&self, directory: &'a Inode) -> Vec<Place<'a>> {
+        let stripes = self.cache.inodes.stripes_of(directory);
+        stripes.into_iter().map(|stripe| Place::in_stripe(directory, stripe)).collect()
+    }
+
     /// Whether a call about a name that was answered `errno` is to be made again: the layout of the directory may be another
     /// than it was asked by, which is not believed any more.
     pub(super) fn may_be_elsewhere(
@@ -147,7 +165,7 @@ impl Meta {
             return false;
         }
         tries.0 += 1;
-        self.cache.inodes.forget_striping(place.directory);
+        self.cache.inodes.doubt_striping(place.directory);
         true
     }
 
@@ -173,6 +191,9 @@ impl Meta {
 
 /// The stripe that has a name, or is to have it.
 fn stripe_of(layout: &DirectoryLayout, name: &Name) -> Result<Fid, Errno> {
+    if layout.hash().0 & LmvHash::BAD_TYPE != 0 {
+        return Err(Errno::EBADF);
+    }
     let places = layout.places(name.as_bytes()).map_err(|error| {
         tracing::debug!(%error, "names of a directory cannot be found");
         Errno::EBADF

@@ -15,7 +15,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sheen_io::BoxFuture;
 use sheen_layout::directory::{DirectoryWish, WishedStripes};
+use sheen_rpc::ImportState;
 use sheen_types::futures;
 use sheen_types::{Errno, Fid, Instant, MdtIndex};
 use sheen_wire::md::ObdStatfs;
@@ -27,6 +29,8 @@ use crate::types::{Credentials, NodeId};
 
 /// How long it is believed how full MDTs are (`qos_maxage`).
 const SPACE_BELIEVED: Duration = Duration::from_secs(60);
+/// How long one `mkdir` waits for that.
+const SPACE_WITHIN: Duration = Duration::from_secs(1);
 /// MDTs are about equally full if their free space differs by so many percent (`qos_threshold_rr`).
 const EQUAL_PERCENT: u128 = 5;
 /// Directories above one that are counted at most.
@@ -133,6 +137,11 @@ impl Meta {
 
     async fn place_for(&self, names: &Mdc, is_round_robin: bool, depth: usize) -> MdtIndex {
         let space = self.free_space().await;
+        let is_there = |it: &&FreeSpace| {
+            let mdt = self.mdts.by_index(it.mdt);
+            mdt.is_some_and(|mdt| mdt.channel.state() == ImportState::Full)
+        };
+        let space: Vec<FreeSpace> = space.iter().filter(is_there).copied().collect();
         let random = self.world.random.number();
         self.placement.choose(&space, Chance { is_round_robin, depth, own: names.index, random })
     }
@@ -144,12 +153,28 @@ impl Meta {
         {
             return Arc::clone(space);
         }
-        let ask = |mdt: Arc<Mdc>| async move {
-            let stat = mdt_statfs(Arc::clone(&mdt.channel), true).await;
-            stat.ok().map(|stat| FreeSpace::of(mdt.index, &stat))
+        // Other calls go on with what was known while this one asks.
+        let former = match &mut *self.placement.space.lock() {
+            Some((since, space)) => {
+                *since = now;
+                Arc::clone(space)
+            }
+            None => Arc::default(),
         };
-        let asked = futures::all(self.mdts().into_iter().map(ask).collect()).await;
-        let space: Arc<[FreeSpace]> = asked.into_iter().flatten().collect();
+        let ask = |mdt: Arc<Mdc>| -> BoxFuture<'static, Option<FreeSpace>> {
+            Box::pin(async move {
+                let stat = mdt_statfs(Arc::clone(&mdt.channel), true).await;
+                stat.ok().map(|stat| FreeSpace::of(mdt.index, &stat))
+            })
+        };
+        let mut asked = futures::FutureSet::new(self.mdts().into_iter().map(ask).collect());
+        let until = self.world.clock.sleep_until(now + SPACE_WITHIN);
+        futures::race(asked.finish(), until).await;
+        let space: Arc<[FreeSpace]> =
+            asked.into_outputs().into_iter().flatten().flatten().collect();
+        if space.is_empty() {
+            return former;
+        }
         *self.placement.space.lock() = Some((now, Arc::clone(&space)));
         space
     }
@@ -183,13 +208,10 @@ impl Meta {
         who: &Credentials,
         directory: &Inode,
     ) -> Result<Option<Arc<DirectoryWish>>, Errno> {
-        let known = directory.state().directory.default.clone();
-        match known {
-            DefaultStriping::None => return Ok(None),
-            DefaultStriping::Some(wish) => return Ok(Some(wish)),
-            DefaultStriping::Unknown => {}
+        if !directory.state().directory.is_default_covered {
+            self.rights(who, directory).await?;
         }
-        self.rights(who, directory).await?;
+        // What was answered counts for this call, with a lock or not.
         match directory.state().directory.default.clone() {
             DefaultStriping::Some(wish) => Ok(Some(wish)),
             DefaultStriping::None | DefaultStriping::Unknown => Ok(None),

@@ -80,7 +80,7 @@ impl Meta {
             match self.rename_where_it_is(who, places, inodes).await {
                 // Which of the two is not said.
                 Err(errno) if self.may_be_elsewhere(&leaves, &mut tries, errno) => {
-                    self.cache.inodes.forget_striping(to.0);
+                    self.cache.inodes.doubt_striping(to.0);
                 }
                 Err(errno) if self.may_be_elsewhere(&arrives, &mut tries, errno) => {}
                 renamed => return renamed,

@@ -10,7 +10,7 @@ use sheen_wire::messages::MdsGetattr;
 
 use super::setattr::blank_record;
 use super::{ACL_ROOM, Meta};
-use crate::cache::{DefaultStriping, Inode, Striping};
+use crate::cache::{Inode, Striping};
 use crate::call;
 use crate::mdt::NO_GROUP;
 use crate::types::Credentials;
@@ -63,7 +63,7 @@ impl Meta {
         let record = blank_record(who, directory);
         let bits = InodeBits::LOOKUP | InodeBits::UPDATE | InodeBits::XATTR;
         let set = self.send_setattr(who, directory, record, default, bits).await;
-        directory.state().directory.default = DefaultStriping::Unknown;
+        directory.state().directory.is_default_covered = false;
         set
     }
 }

@@ -99,12 +99,23 @@ impl Meta {
     ) -> Result<bool, Errno> {
         let mut tries = Tries::default();
         loop {
-            let place = self.place(who, parent, name).await?;
+            let place = match self.place(who, parent, name).await {
+                Err(Errno::EBADF) => break,
+                place => place?,
+            };
             match self.unlink_where_it_is(who, (&place, name), what).await {
                 Err(errno) if self.may_be_elsewhere(&place, &mut tries, errno) => {}
                 unlinked => return unlinked,
             }
         }
+        // Its hash is unknown: any stripe may have the name.
+        for place in self.all_places(parent) {
+            match self.unlink_where_it_is(who, (&place, name), what).await {
+                Err(Errno::ENOENT) => {}
+                unlinked => return unlinked,
+            }
+        }
+        Err(Errno::ENOENT)
     }
 
     /// Asks the MDT of the inode that a name stands for as far as is known, else that of the name, and then the one that

@@ -195,7 +195,8 @@ fn needs_true_size(inode: &Inode) -> bool {
 /// Joins what is known of a directory with what is known of its stripes, if it has any: sizes and blocks are their sums, links
 /// those of all their subdirectories, times the latest ones. Returns whether locks cover all of that.
 fn merge_stripes(attributes: &mut Attributes, stripes: &[Pin]) -> bool {
-    if stripes.is_empty() {
+    // One that has lost its name has lost its stripes.
+    if stripes.is_empty() || attributes.nlink == 0 {
         return true;
     }
     // A directory's own two, and what leads to it from below.

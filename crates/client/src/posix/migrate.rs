@@ -220,7 +220,7 @@ impl Mounted {
         migration: &Migration,
     ) -> Result<(), Errno> {
         let layout = Some(request.layout.clone()).filter(|layout| !layout.is_empty());
-        let volatile = self.meta.open_volatile(who, parent, layout).await?;
+        let volatile = self.meta.open_volatile(who, parent, (inode, layout)).await?;
         let moved = self.move_into(who, (inode, &volatile.pin), request, migration).await;
         self.close_quietly(who, &volatile.pin, volatile.open).await;
         moved

@@ -354,7 +354,11 @@ impl Mounted {
 
     /// What the cache knows of a name. No RPC; whether the caller may search the directory is not looked at.
     pub(super) fn known_name(&self, parent: &Arc<Inode>, name: &Name) -> Result<KnownName, Errno> {
-        let place = self.meta.known_place(parent, name)?;
+        let place = match self.meta.known_place(parent, name) {
+            // Its hash is unknown: all stripes are asked.
+            Err(Errno::EBADF) => None,
+            place => place?,
+        };
         if let Some(place) = place.filter(|_| is_listed(parent, name)) {
             let is_absent = place.holder().state().is_absent(name);
             if is_absent || self.meta.knows_absent(&place, name) {

@@ -15,9 +15,8 @@ use sheen_wire::lmv::{LmvEa, LmvHash};
 use sheen_wire::md::{Bias, MdsOpenFlags, MdtBody, ObdStatfs, Valid};
 use sheen_wire::messages::{
     LdlmEnqueueReply, LdlmIntentGetattr, LdlmIntentGetattrReply, LdlmIntentOpenReply,
-    MdsCloseReply, MdsGetattrNameReply, MdsGetattrReply, MdsReadpageReply, MdsReintCreateReply,
-    MdsReintLinkReply, MdsReintRenameReply, MdsReintSetattrReply, MdsReintUnlinkReply,
-    MdsStatfsReply, Reply, Request,
+    MdsCloseReply, MdsGetattrReply, MdsReadpageReply, MdsReintCreateReply, MdsReintLinkReply,
+    MdsReintRenameReply, MdsReintSetattrReply, MdsReintUnlinkReply, MdsStatfsReply, Reply, Request,
 };
 use sheen_wire::text::Text;
 
@@ -98,9 +97,10 @@ impl Cluster {
         }
     }
 
+    /// The first one where the hash is unknown.
     fn stripe_of(&self, name: &str) -> Fid {
-        let places = self.layout.places(name.as_bytes()).expect("a hash that is known");
-        self.stripes()[places.now as usize]
+        let places = self.layout.places(name.as_bytes());
+        self.stripes()[places.map_or(0, |places| places.now as usize)]
     }
 
     /// A name of that stripe; another one for each `number`.
@@ -112,7 +112,9 @@ impl Cluster {
     /// A name is refused where it does not belong.
     fn names(&mut self, directory: Fid, name: &str) -> Result<&mut Names, Errno> {
         let is_stripe = STRIPES.contains(&directory);
-        let is_elsewhere = is_stripe && self.stripe_of(name) != directory;
+        let is_known = self.layout.hash().0 & LmvHash::BAD_TYPE == 0
+            && self.layout.places(name.as_bytes()).is_ok();
+        let is_elsewhere = is_stripe && is_known && self.stripe_of(name) != directory;
         if self.gone.contains(&directory) || is_elsewhere || directory == self.master {
             return Err(Errno::ESTALE);
         }
@@ -203,11 +205,6 @@ impl Cluster {
                 let (body, mdt_md) = self.body(on, DIRECTORY);
                 let mdt_body = Some(body);
                 MdsGetattrReply { mdt_body, mdt_md, ..Default::default() }.into()
-            }
-            Request::MdsGetattrName(asked) => {
-                self.note(mdt, "above", asked.mdt_body.fid1);
-                let mdt_body = Some(body(Fid::ROOT, DIRECTORY));
-                MdsGetattrNameReply { mdt_body, ..Default::default() }.into()
             }
             Request::LdlmIntentOpen(asked) => {
                 let (on, name) = (asked.rec_reint.fid1, text_of(asked.name.as_ref()));
@@ -550,15 +547,26 @@ fn what_a_stripe_refuses_is_asked_again_by_the_layout_as_it_is_now() {
 }
 
 #[test]
-fn a_directory_of_a_hash_that_is_unknown_is_listed_and_no_name_of_it_is_found() {
-    let bench = Bench::new();
-    bench.put(&bench.name_in(0, 0), Fid::new(0x2_4000_0401, 20));
-    let name_there = bench.name_in(0, 0);
-    bench.cluster.lock().layout = layout_of(LmvHash(77), &STRIPES);
-    let node = bench.directory();
-    assert_eq!(bench.look_up(node, "f1").err(), Some(Errno::EBADF));
-    let listed = bench.list(bench.open(node), 100);
-    assert!(listed.iter().any(|(name, ..)| *name == name_there));
+fn what_is_in_a_directory_of_a_hash_that_is_unknown_is_used_and_nothing_made() {
+    for hash in [LmvHash(77), LmvHash(LmvHash::CRUSH.0 | LmvHash::BAD_TYPE)] {
+        let bench = Bench::new();
+        let there = bench.name_in(1, 0);
+        bench.put(&there, Fid::new(0x2_0000_0401, 20));
+        bench.cluster.lock().layout = layout_of(hash, &STRIPES);
+        let node = bench.directory();
+        let listed = bench.list(bench.open(node), 100);
+        assert!(listed.iter().any(|(name, ..)| *name == there));
+        assert_eq!(entry(bench.look_up(node, &there)).attributes.fid.oid, 20);
+        assert!(matches!(bench.look_up(node, "absent"), Ok(Lookup::Absent { .. })));
+        let (new, gone) = (name("new"), name(&there));
+        let made = bench.run(move |files, who| async move {
+            files.make_node(&who, node, &new, 0o755, NewNode::Directory).await.map(drop)
+        });
+        assert_eq!(made, Err(Errno::EBADF));
+        bench
+            .run(move |files, who| async move { files.unlink(&who, node, &gone).await })
+            .expect("removed");
+    }
 }
 
 #[test]
@@ -652,6 +660,72 @@ fn a_directory_that_is_removed_while_it_is_open_lists_nothing() {
     bench.cluster.lock().gone.extend(STRIPES);
     bench.cluster.lock().gone.insert(MASTER);
     assert_eq!(bench.list(handle, 100), []);
+}
+
+/// An MDT keeps what it knows as open, with its layout, and without its stripes.
+#[test]
+fn a_directory_that_is_removed_while_its_mdt_knows_it_as_open_has_no_links_and_no_names() {
+    let bench = Bench::new();
+    let node = bench.directory();
+    let handle = bench.open(node);
+    bench.revoke(MASTER);
+    bench.cluster.lock().gone.extend(STRIPES);
+    bench.cluster.lock().stats.insert(MASTER, (0, 4096, 50));
+    assert_eq!(bench.list(handle, 100), []);
+    let stat = bench.run(move |files, who| async move { files.getattr(&who, node).await });
+    assert_eq!(stat.expect("stat").attributes.nlink, 0);
+    assert!(bench.asked().len() < 12);
+}
+
+#[test]
+fn a_listing_asks_nothing_of_the_directory_above_and_says_which_it_is() {
+    let bench = Bench::new();
+    let node = bench.directory();
+    let handle = bench.open(node);
+    bench.revoke(MASTER);
+    let listed = bench.list(handle, 100);
+    assert_eq!((&listed[1].0[..], listed[1].1), ("..", Fid::ROOT));
+}
+
+#[test]
+fn what_is_kept_of_stripes_goes_with_their_locks_after_a_refusal_too() {
+    let bench = Bench::new();
+    let node = bench.directory();
+    let stat = |bench: &Bench| {
+        bench.run(move |files, who| async move { files.getattr(&who, node).await }).expect("stat")
+    };
+    assert!(stat(&bench).keep);
+    bench.cluster.lock().gone.insert(STRIPES[0]);
+    assert_eq!(bench.look_up(node, &bench.name_in(0, 0)).err(), Some(Errno::ESTALE));
+    bench.cluster.lock().gone.clear();
+    bench.fixture.watcher.take();
+    bench.revoke(STRIPES[1]);
+    let stale = format!("inode {} Attributes", node.0);
+    assert_eq!(bench.fixture.watcher.take(), [stale.clone()]);
+
+    // Where it lies in other stripes, those of before say nothing any more.
+    stat(&bench);
+    bench.fixture.watcher.take();
+    bench.cluster.lock().layout = layout_of(LmvHash::FNV_1A_64, &[STRIPES[1], STRIPES[2]]);
+    bench.revoke(MASTER);
+    stat(&bench);
+    bench.fixture.world.settle();
+    assert!(bench.fixture.watcher.take().contains(&stale));
+}
+
+#[test]
+fn a_listing_without_a_stripe_that_was_lost_ends_with_an_error() {
+    let bench = Bench::new();
+    let there = bench.name_in(1, 0);
+    bench.put(&there, Fid::new(0x2_0000_0401, 20));
+    bench.cluster.lock().layout = layout_of(LmvHash::FNV_1A_64, &[STRIPES[1], Fid::ZERO]);
+    let node = bench.directory();
+    let handle = bench.open(node);
+    let read =
+        |from| bench.run(move |files, _| async move { files.readdir(handle, from, 100).await });
+    let names = read(DirCookie(0)).expect("what is there");
+    assert_eq!(names.last().map(|it| &it.name[..]), Some(there.as_bytes()));
+    assert_eq!(read(names[names.len() - 1].next), Err(Errno::EIO));
 }
 
 #[test]
@@ -877,7 +951,8 @@ fn a_new_directory_is_placed_by_the_default_of_its_parent() {
         bench.revoke(Fid::ROOT);
         let root = bench.fixture.files.0.inodes.pin(Fid::ROOT);
         root.state().cover_bits(InodeBits::LOOKUP);
-        root.state().note_default_striping(Some(default));
+        let now = root.state().epoch();
+        root.state().note_default_striping(Some(default), &now);
         bench.asked();
         for text in names {
             let text = name(text);

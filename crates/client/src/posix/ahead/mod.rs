@@ -123,7 +123,11 @@ impl Mounted {
         if if_failed == IfFailed::LeaveOpen {
             return found;
         }
-        let failed = |(place, found): (usize, &Result<_, Errno>)| found.is_err().then_some(place);
+        // One whose MDT is away is shown as it is listed.
+        let failed = |(place, found): (usize, &Result<_, Errno>)| {
+            let is_failed = matches!(found, Err(errno) if *errno != Errno::ENOTCONN);
+            is_failed.then_some(place)
+        };
         let failed: Vec<usize> = found.iter().enumerate().filter_map(failed).collect();
         // A batch waits for no lock, and has room for one group: these are asked as any lookup is.
         let again: Vec<_> = failed.iter().map(|place| names[*place].clone()).collect();

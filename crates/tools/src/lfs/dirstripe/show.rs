@@ -285,7 +285,11 @@ fn show(options: &Get, path: &Path) -> Result<(), Errno> {
         false => match attributes::stripes(path)? {
             None => Shown::whole(fid, mdt),
             Some((header, stripes)) => {
-                let found = stripes.into_iter().map(|stripe| Ok((mdts.find(stripe)?, stripe)));
+                // One that was lost is on none.
+                let found = stripes.into_iter().map(|stripe| match stripe.is_of_mdt() {
+                    true => Ok((mdts.find(stripe)?, stripe)),
+                    false => Ok((u16::MAX, stripe)),
+                });
                 Shown::striped(fid, header.hash_type, found.collect::<Result<_, Errno>>()?)
             }
         },
