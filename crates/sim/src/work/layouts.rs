@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use sheen_client::posix::XattrMode;
-use sheen_types::Errno;
+use sheen_layout::directory::DirectoryWish;
+use sheen_types::{Errno, MdtIndex};
 use sheen_wire::lov::{
     LovComp, LovCompEntry, LovCompHeader, LovComponent, LovEa, LovMagic, LovMd, LovMdHeader,
     LovPattern,
@@ -10,6 +11,9 @@ use sheen_wire::lov::{
 
 use super::Process;
 
+/// The default layout of a directory: of its files, and of its directories.
+const LOV: &[u8] = b"lustre.lov";
+const DEFAULT_STRIPES: &[u8] = b"sheen.directory_default";
 /// Where components end: files here are of 192 KiB.
 const ENDS: [u64; 3] = [64 << 10, 128 << 10, u64::MAX];
 const STRIPE_BYTES: u32 = 64 << 10;
@@ -22,14 +26,28 @@ impl Process {
     /// Gives a directory a default layout.
     pub(super) async fn set_default_layout(&self) {
         let Some((directory, path)) = self.directory().await else { return };
-        let (layout, text) = self.layout();
+        let is_of_directories = self.sim.options.mdts > 1 && self.one_in(2);
+        let (name, (layout, text)) = match is_of_directories {
+            true => (DEFAULT_STRIPES, self.default_stripes()),
+            false => (LOV, self.layout()),
+        };
         let text = format!("default layout of /{path}: {text}");
         let operation = self.sim.begin(self.client, text);
         let (files, who) = (&self.kernel.files, self.kernel.who());
         let any = XattrMode::Any;
-        let done = files.setxattr(who, directory.node, b"lustre.lov", layout, any).await;
+        let done = files.setxattr(who, directory.node, name, layout, any).await;
         self.kernel.touched(directory.node);
         self.ended(operation, &done);
+    }
+
+    /// What new directories get, as the mount takes it, and what it is.
+    fn default_stripes(&self) -> (Bytes, String) {
+        let mdts = u64::from(self.sim.options.mdts);
+        let wish = self.striping(MdtIndex(self.random().below(mdts) as u16));
+        let first = wish.first.filter(|_| self.one_in(2));
+        let max_inherit = self.random().below(4) as u8;
+        let wish = DirectoryWish { first, max_inherit, ..wish };
+        (wish.to_ea().encode(), format!("{:?} from {first:?}", wish.stripes))
     }
 
     /// Moves a file to another layout.

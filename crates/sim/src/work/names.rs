@@ -206,7 +206,8 @@ impl Process {
     pub(super) async fn make_directory(&self) {
         let Some(place) = self.directory_place().await else { return };
         let mdts = u64::from(self.sim.options.mdts);
-        if mdts == 1 {
+        // By the default of its parent, if that has one.
+        if mdts == 1 || self.one_in(4) {
             self.make_at(&place, "mkdir", NewNode::Directory).await;
             return;
         }
@@ -222,7 +223,7 @@ impl Process {
     }
 
     /// Stripes over MDTs, of which there may be fewer, or several on each.
-    fn striping(&self, first: MdtIndex) -> DirectoryWish {
+    pub(super) fn striping(&self, first: MdtIndex) -> DirectoryWish {
         let count = |least: u32, most: u32| {
             NonZeroU32::MIN.saturating_add(least - 1 + self.random().below(most.into()) as u32)
         };
