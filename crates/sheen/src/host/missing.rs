@@ -65,7 +65,7 @@ pub(super) fn format(cluster: &mut Cluster, wanted: Wanted, undo: &mut Undo) -> 
             capacity_bytes,
             label: config.name(),
             config: config.to_values(),
-            reformat: false,
+            ..FormatOptions::default()
         };
         let path = cluster.directory.join(name);
         undo.will_format(&path, config.mgs);

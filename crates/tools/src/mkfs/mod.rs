@@ -122,6 +122,7 @@ pub fn run(options: &Mkfs) -> Result<(), Fault> {
         label: config.name(),
         config: config.to_values(),
         reformat: options.reformat,
+        ..FormatOptions::default()
     };
     StoreDisk::format(&options.device, &format)
         .map_err(|error| not_formatted(&options.device, &error))?;
