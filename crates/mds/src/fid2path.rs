@@ -94,8 +94,11 @@ impl Mdt {
         self.inode(fid)?;
         let mut names: Vec<Bytes> = Vec::new();
         let (mut at, mut which) = (fid, link);
+        let mut steps = 0;
         while at != root {
-            if at == Fid::ROOT || names.len() > DEPTH_MAX {
+            // Of each directory its name, and maybe that of its stripe.
+            steps += 1;
+            if at == Fid::ROOT || steps > 2 * DEPTH_MAX {
                 return Err(Errno::ENOENT);
             }
             if self.is_remote(at) {

@@ -52,7 +52,9 @@ impl Mdt {
     ) -> Result<Outcome, Errno> {
         let asked = &request.mdt_body;
         let name = request.name.as_ref().map_or(&b""[..], |name| name.as_bytes());
-        let fid = above.seen_for(self.resolve(asked, name)?.ok_or(Errno::ENOENT)?);
+        let found = self.resolve(asked, name)?.ok_or(Errno::ENOENT)?;
+        // Moved a moment ago: the client asks again.
+        let fid = above.seen_for(found).ok_or(Errno::ESTALE)?;
         if self.is_remote(fid) && !name.is_empty() {
             let mdt_body = Some(remote::named(fid));
             return Ok(Outcome::ok(MdsGetattrNameReply { mdt_body, ..Default::default() }));
@@ -149,9 +151,18 @@ impl Mdt {
     }
 }
 
-/// A plain getattr has one place for layouts: a default goes there, if a layout was not asked for as well.
+/// A plain getattr has one place for layouts: a default is answered there, to who asks for that alone.
 fn put_default_in_layout(asked: &MdtBody, found: &mut Description) {
-    if !asked.valid.contains(Valid::MEA) && !found.default.is_empty() {
-        found.extra = std::mem::take(&mut found.default);
+    let default = std::mem::take(&mut found.default);
+    if default.is_empty() {
+        return;
     }
+    if !asked.valid.contains(Valid::MEA) {
+        found.body.eadatasize = default.len() as u32;
+        found.extra = default;
+        return;
+    }
+    let striped = found.body.valid.contains(Valid::MEA);
+    let unsaid = if striped { Valid::DEFAULT_MEA } else { Valid::DEFAULT_MEA | Valid::DIREA };
+    found.body.valid = found.body.valid.without(unsaid);
 }

@@ -124,7 +124,7 @@ use crate::placement::Placement;
 use crate::restrictions::Restrictions;
 use crate::sequences::{Joining, Sequences};
 use crate::squash::Squash;
-use crate::striped::StripeFids;
+use crate::striped::{SpaceOfMdts, StripeFids};
 use crate::vouched_sizes::VouchedSizes;
 
 /// `atime_diff` at first, as in Lustre.
@@ -181,6 +181,7 @@ pub struct Mdt {
     restrictions: Restrictions,
     directory_settings: Mutex<DirectorySettings>,
     stripe_fids: StripeFids,
+    space_of_mdts: SpaceOfMdts,
     /// Choices of MDTs for stripes so far.
     stripe_turn: AtomicUsize,
     dom: Dom,
@@ -224,6 +225,7 @@ impl Mdt {
             restrictions: Restrictions::default(),
             directory_settings: Mutex::default(),
             stripe_fids: StripeFids::default(),
+            space_of_mdts: SpaceOfMdts::default(),
             stripe_turn: AtomicUsize::new(0),
             atime_diff: AtomicI64::new(ATIME_DIFF),
         }))

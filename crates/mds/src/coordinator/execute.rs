@@ -7,7 +7,9 @@ use sheen_rpc::RpcError;
 use sheen_target::{Context, ReplyRecording, Target, Wait, store_errno, while_waiting};
 use sheen_types::futures::all;
 use sheen_types::{ChangeId, Errno, MdtIndex};
-use sheen_wire::out::{ObjectUpdate, PartAnswer, Release, ReleaseFlags, SentPart, TooMuch};
+use sheen_wire::out::{
+    BUFFER_BYTES_MAX, ObjectUpdate, PartAnswer, Release, ReleaseFlags, SentPart, TooMuch,
+};
 use sheen_wire::update_record::{Part, UpdateRecord};
 use tokio::sync::oneshot;
 
@@ -33,7 +35,7 @@ impl Mdt {
     /// for it is released.
     ///
     /// # Errors
-    /// Those of the store of this MDT; then nothing was changed.
+    /// [`Errno::E2BIG`] if it is too long to be sent, those of the store of this MDT; then nothing was changed.
     pub(super) async fn execute_distributed(
         &self,
         context: &Context,
@@ -49,6 +51,7 @@ impl Mdt {
         let here = parts.iter().find(|part| part.mdt == own.mdt);
         let updates = here.map(|part| &part.updates[..]).unwrap_or_default();
         let exclusion = held.exclusion_on(own.mdt).map_or(0, |exclusion| exclusion.number);
+        may_be_sent(&parts)?;
         let prepared = self.prepare_part(target, own, exclusion, updates).await?;
         // Clients see nothing of what changes here before it is there on all.
         self.note_applied(own, exclusion);
@@ -199,6 +202,25 @@ impl Mdt {
             NotDone::Unknown => Some(Errno::EIO),
         })?;
         read(results.first()).map_err(Some)
+    }
+}
+
+/// Whether all MDTs can be sent the record of these parts: once it is applied here it cannot be refused any more.
+///
+/// # Errors
+/// [`Errno::E2BIG`].
+fn may_be_sent(parts: &[Part]) -> Result<(), Errno> {
+    // With its answer, names of its change, and the message around it.
+    const AROUND: usize = 64 << 10;
+    // What an update has besides its parameters, and each of these before it and behind it.
+    const UPDATE: usize = 64;
+    let params =
+        |update: &ObjectUpdate| update.params.iter().map(|it| it.len() + 16).sum::<usize>();
+    let updates = parts.iter().flat_map(|part| &part.updates);
+    let length: usize = updates.map(|update| UPDATE + params(update)).sum();
+    match length + AROUND <= BUFFER_BYTES_MAX {
+        true => Ok(()),
+        false => Err(Errno::E2BIG),
     }
 }
 

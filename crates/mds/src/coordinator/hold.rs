@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use sheen_rpc::ImportState;
 use sheen_store::FileKind;
 use sheen_target::{Context, Incarnation, Target, Wait, while_waiting};
 use sheen_types::{Errno, Fid, InodeBits, LogicalTime, MdtIndex, Name};
@@ -14,6 +15,7 @@ use sheen_wire::out::{
 use tokio::sync::OwnedMutexGuard;
 
 use super::ask::{EXCLUSION_BYTES, Order, RESULT_BYTES, call_until_let_in, child_of, request_of};
+use super::recover::pause;
 use crate::Mdt;
 use crate::directory::Child;
 use crate::inode::Inode;
@@ -137,14 +139,6 @@ impl Mdt {
             names: Vec::new(),
             inodes: BTreeMap::new(),
         };
-        if wanted.renames {
-            let turns = Arc::clone(&self.coordinator.renames);
-            held.turn = Some(while_waiting(Wait::Operation, turns.lock_owned()).await);
-            let flags = ExcludeFlags::RENAMES;
-            let exclude = Exclude { flags, ..self.new_exclusion(context) };
-            held.renames = Some(MdtExclusion { mdt: RENAMES_ON, number: exclude.number });
-            held.exclude(context, RENAMES_ON, exclude).await?;
-        }
         let mut by_mdt: BTreeMap<MdtIndex, (Vec<ExcludeName>, Vec<ExcludeInode>)> = BTreeMap::new();
         for name in wanted.names {
             by_mdt.entry(self.mdt_of(context, name.directory).await?).or_default().0.push(name);
@@ -153,12 +147,33 @@ impl Mdt {
             let inodes = &mut by_mdt.entry(self.mdt_of(context, fid).await?).or_default().1;
             inodes.push(ExcludeInode { fid, revoked });
         }
+        self.until_there(context, by_mdt.keys()).await;
+        if wanted.renames {
+            let turns = Arc::clone(&self.coordinator.renames);
+            held.turn = Some(while_waiting(Wait::Operation, turns.lock_owned()).await);
+            let flags = ExcludeFlags::RENAMES;
+            let exclude = Exclude { flags, ..self.new_exclusion(context) };
+            held.renames = Some(MdtExclusion { mdt: RENAMES_ON, number: exclude.number });
+            held.exclude(context, RENAMES_ON, exclude).await?;
+        }
         for (mdt, (names, inodes)) in by_mdt {
             let exclude = Exclude { names, inodes, ..self.new_exclusion(context) };
             held.exclusions.push(MdtExclusion { mdt, number: exclude.number });
             held.exclude(context, mdt, exclude).await?;
         }
         Ok(held)
+    }
+
+    /// Waits until all of the MDTs are there, while nothing is excluded on any: else one that is away would stop, on the others,
+    /// all that is about the same names and inodes.
+    async fn until_there(&self, context: &Context, mdts: impl Iterator<Item = &MdtIndex>) {
+        for mdt in mdts {
+            let is_away =
+                || self.partner(*mdt).is_ok_and(|channel| channel.state() != ImportState::Full);
+            while mdt.0 != self.index && is_away() {
+                while_waiting(Wait::Mdt, pause(&context.target)).await;
+            }
+        }
     }
 
     fn new_exclusion(&self, context: &Context) -> Exclude {

@@ -12,15 +12,16 @@ use crate::caller::{Caller, May};
 use crate::directory::Child;
 use crate::inode::Inode;
 use crate::reint::CreateSpec;
-use crate::xattrs::XattrsOf;
+use crate::striped::{parse_wish, says_several};
+use crate::xattrs::{DEFAULT_LMV, XattrsOf};
 use crate::{Mdt, dot_lustre};
 
 impl Mdt {
     /// Makes a directory. Two requests to the MDT of the name.
     ///
     /// # Errors
-    /// Those of `mkdir(2)`; [`Errno::EPERM`] for a caller that is neither root nor of the group that may choose an MDT
-    /// (`enable_remote_dir_gid`), and where `enable_remote_dir` is off, [`Errno::EOPNOTSUPP`] for what is no directory.
+    /// Those of `mkdir(2)`; [`Errno::EOPNOTSUPP`] for what is no directory. Who may choose an MDT is looked at with the wish that
+    /// says so, as in Lustre: that a client has placed it by a default is no one's choice.
     pub(crate) async fn make_distributed(
         &self,
         context: &Context,
@@ -32,13 +33,20 @@ impl Mdt {
             return Err(Errno::EOPNOTSUPP);
         }
         let caller = &spec.caller;
-        if !self.makes_remote_directories() || !self.may_choose_mdts(caller) {
-            return Err(Errno::EPERM);
-        }
         loop {
-            let held = self
-                .hold_distributed(context, ExclusionRequest::default().added(parent, name))
-                .await?;
+            let added = ExclusionRequest::default().added(parent, name);
+            let mut held = self.hold_distributed(context, added).await?;
+            // The client has placed it, by a default that says of stripes, too.
+            let default = held.xattr_of(parent, DEFAULT_LMV)?.filter(|_| !spec.has_wish);
+            let wish = default.and_then(|default| parse_wish(&default).ok());
+            if let Some(wish) = wish.filter(says_several) {
+                drop(held);
+                if let Some(plan) = self.choose_stripes(context, &wish).await? {
+                    return self.make_striped(context, (parent, name), spec, &plan).await;
+                }
+                let added = ExclusionRequest::default().added(parent, name);
+                held = self.hold_distributed(context, added).await?;
+            }
             let parent = held.directory(parent)?;
             let is_there = held.child(parent.fid, name).is_some();
             may_add(caller, (&parent, &held), (name, is_there), FileKind::Directory)?;
@@ -67,6 +75,9 @@ pub(super) fn may_add(
     kind: FileKind,
 ) -> Result<(), Errno> {
     caller.may(xattrs, parent.fid, &parent.attributes, May::EXEC)?;
+    if parent.attributes.links == 0 {
+        return Err(Errno::ENOENT);
+    }
     if is_there {
         return Err(Errno::EEXIST);
     }

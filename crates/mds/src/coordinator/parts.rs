@@ -19,7 +19,7 @@ use crate::participant::wire_attributes;
 
 /// See the module's documentation.
 pub(super) struct Parts<'a> {
-    mdt: &'a Mdt,
+    pub(super) mdt: &'a Mdt,
     context: &'a Context,
     by_mdt: BTreeMap<MdtIndex, Vec<ObjectUpdate>>,
 }

@@ -49,13 +49,13 @@ impl Mdt {
             let directory = (parent.fid, &parent.attributes);
             caller.may_remove(&held, directory, &inode.attributes)?;
             check_unlink_kind(is_rmdir, &inode)?;
-            if is_rmdir && !held.is_empty_with(victim, &stripes)? {
+            if is_rmdir && !held.is_empty_with(victim, &stripes) {
                 return Err(Errno::ENOTEMPTY);
             }
             let mut parts = Parts::new(self, context);
             parts.delete_name(parent.fid, name).await?;
             parts.touch(parent.fid, now, -i32::from(inode.is_directory())).await?;
-            parts.remove_stripes(victim, &stripes).await?;
+            parts.remove_stripes(&held, victim, &stripes).await?;
             parts.lose_name(&inode, (parent.fid, name), now).await?;
             let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
             if let Executed::Done = self.execute_distributed(context, held, parts, done).await? {

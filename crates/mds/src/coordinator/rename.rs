@@ -69,8 +69,8 @@ impl Mdt {
                 true => self.refuse_distributed_cycle(context, &moved).await,
                 false => Ok(()),
             };
-            may_move(&moved, &held, || circle, |fid| held.is_empty_with(fid, &stripes))?;
-            let parts = self.parts_of_move(context, &moved, &stripes).await?;
+            may_move(&moved, &held, || circle, |fid| Ok(held.is_empty_with(fid, &stripes)))?;
+            let parts = self.parts_of_move(context, &held, &moved, &stripes).await?;
             let done = ReplyRecording::Done;
             if let Executed::Again = self.execute_distributed(context, held, parts, done).await? {
                 continue;
@@ -108,6 +108,7 @@ impl Mdt {
     async fn parts_of_move(
         &self,
         context: &Context,
+        held: &DistributedHold,
         moved: &Rename,
         stripes: &[Fid],
     ) -> Result<Vec<sheen_wire::update_record::Part>, Errno> {
@@ -129,7 +130,7 @@ impl Mdt {
         }
         parts.relink(source.fid, *now, Some((from.fid, old)), Some((to.fid, new))).await?;
         if let Some(victim) = victim {
-            parts.remove_stripes(victim.fid, stripes).await?;
+            parts.remove_stripes(held, victim.fid, stripes).await?;
             parts.lose_name(victim, (to.fid, new), *now).await?;
         }
         Ok(parts.into_parts())

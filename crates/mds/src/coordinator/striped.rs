@@ -14,9 +14,9 @@ use super::parts::Parts;
 use crate::Mdt;
 use crate::directory::Child;
 use crate::inode::Inode;
-use crate::participant::obdo_of;
+use crate::participant::{RESULT_BYTES_MAX, obdo_of};
 use crate::reint::{CreateSpec, NewInode};
-use crate::striped::{self, StripePlan, stripe_like, stripe_name};
+use crate::striped::{StripePlan, stripe_like, stripe_name};
 use crate::xattrs::LMV;
 
 impl Mdt {
@@ -32,6 +32,10 @@ impl Mdt {
         plan: &StripePlan,
     ) -> Result<Inode, Errno> {
         super::hold::may_coordinate(context)?;
+        if !self.is_remote(parent) {
+            // What is refused takes nothing from clients, nor a FID.
+            self.may_add(&spec.caller, &self.directory(parent)?, name, FileKind::Directory)?;
+        }
         let stripes = self.new_fids(context, &plan.mdts).await?;
         let layout = DirectoryLayout::new(MdtIndex(self.index), plan.hash, stripes.clone());
         let layout = layout.map_err(|_| Errno::EINVAL)?;
@@ -79,7 +83,8 @@ impl Mdt {
             let Some(wanted) = change(&self.inode(master)?)? else {
                 return self.record_answer(context, ReplyRecording::Done).map(drop);
             };
-            let all = std::iter::once(master).chain(stripes.iter().copied());
+            let stripes = stripes.iter().copied().filter(|stripe| stripe.is_of_mdt());
+            let all = std::iter::once(master).chain(stripes);
             let request = all.clone().fold(ExclusionRequest::default(), |request, fid| {
                 request.changed(fid, wanted.bits)
             });
@@ -89,11 +94,8 @@ impl Mdt {
                 Some(change) if wanted.bits.contains(change.bits) => change,
                 _ => continue,
             };
-            for stripe in stripes {
-                held.directory(*stripe)?;
-            }
             let mut parts = Parts::new(self, context);
-            for fid in all {
+            for fid in all.filter(|fid| held.has(*fid)) {
                 parts.change(fid, &change).await?;
             }
             let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
@@ -107,23 +109,25 @@ impl Mdt {
 impl ExclusionRequest {
     /// The stripes of a directory that goes.
     pub(super) fn stripes(self, stripes: &[Fid]) -> Self {
-        stripes.iter().fold(self, |request, stripe| request.inode(*stripe))
+        // What is no FID of the namespace was a stripe.
+        let stripes = stripes.iter().filter(|stripe| stripe.is_of_mdt());
+        stripes.fold(self, |request, stripe| request.inode(*stripe))
     }
 }
 
 impl DistributedHold {
-    /// Whether a directory has no names: one of these stripes, if it has some.
-    ///
-    /// # Errors
-    /// [`Errno::ENOENT`] if a stripe is gone, [`Errno::EPROTO`] if its MDT has said nothing of it.
-    pub(super) fn is_empty_with(&self, directory: Fid, stripes: &[Fid]) -> Result<bool, Errno> {
+    /// Whether its MDT has not said that an inode is lost.
+    fn has(&self, inode: Fid) -> bool {
+        self.inode(inode).map(drop) != Err(Errno::ENOENT)
+    }
+
+    /// Whether a directory has no names: one of these stripes, if it has some. What is lost of these has none.
+    pub(super) fn is_empty_with(&self, directory: Fid, stripes: &[Fid]) -> bool {
         if stripes.is_empty() {
-            return Ok(self.is_empty(directory));
+            return self.is_empty(directory);
         }
-        for stripe in stripes {
-            self.directory(*stripe)?;
-        }
-        Ok(stripes.iter().all(|stripe| self.is_empty(*stripe)))
+        let mut stripes = stripes.iter().filter(|stripe| stripe.is_of_mdt());
+        stripes.all(|stripe| !self.has(*stripe) || self.is_empty(*stripe))
     }
 }
 
@@ -136,6 +140,7 @@ impl Parts<'_> {
         layout: &DirectoryLayout,
         stripes: &[Fid],
     ) -> Result<(), Errno> {
+        may_be_read(new.xattrs.iter().map(|(_, value)| value))?;
         let master = &new.inode;
         let with = |layout: &DirectoryLayout| {
             let mut xattrs: Vec<(String, Bytes)> = new.xattrs.clone();
@@ -157,6 +162,7 @@ impl Parts<'_> {
         if change.patch != AttributePatch::default() {
             self.add(inode, ObjectUpdate::attr_set(inode, &obdo_of(&change.patch))).await?;
         }
+        may_be_read(change.xattrs.iter().filter_map(|(_, value)| value.as_ref()))?;
         for (name, value) in &change.xattrs {
             let update = match value {
                 Some(value) => ObjectUpdate::xattr_set(inode, name, value),
@@ -170,13 +176,31 @@ impl Parts<'_> {
     /// Removes the stripes of a directory that goes.
     pub(super) async fn remove_stripes(
         &mut self,
+        held: &DistributedHold,
         master: Fid,
         stripes: &[Fid],
     ) -> Result<(), Errno> {
-        for (of, update) in striped::removals(master, stripes)? {
-            self.add(of, update).await?;
+        for (number, stripe) in (0..).zip(stripes.iter().copied()) {
+            let name = stripe_name(stripe, number)?;
+            if self.mdt.find(master, &name)?.is_some() {
+                self.add(master, ObjectUpdate::index_delete(master, &name)).await?;
+            }
+            if stripe.is_of_mdt() && held.has(stripe) {
+                self.add(stripe, ObjectUpdate::destroy(stripe)).await?;
+            }
         }
         Ok(())
+    }
+}
+
+/// Whether attributes of a stripe can be read from another MDT when it is changed the next time, or removed.
+///
+/// # Errors
+/// [`Errno::E2BIG`].
+fn may_be_read<'a>(mut values: impl Iterator<Item = &'a Bytes>) -> Result<(), Errno> {
+    match values.all(|value| value.len() <= RESULT_BYTES_MAX) {
+        true => Ok(()),
+        false => Err(Errno::E2BIG),
     }
 }
 

@@ -24,7 +24,7 @@ const QUIET: Duration = Duration::from_secs(10);
 /// What an attempt at an intent has come to.
 enum IntentAnswer {
     Answer(Outcome),
-    /// The inode is part of a change over several MDTs that is not made on all of them yet.
+    /// The inode is part of a change over several MDTs that is not made on all of them yet, or is the one above of a moment ago.
     Hidden(Fid),
 }
 
@@ -95,7 +95,10 @@ impl Mdt {
         };
         let Some(_held) = held else { return answer(refused(executed, Some(Errno::EBUSY))) };
         let fid = match self.resolve(asked, name) {
-            Ok(Some(fid)) => above.seen_for(fid),
+            Ok(Some(found)) => match above.seen_for(found) {
+                Some(fid) => fid,
+                None => return Ok(IntentAnswer::Hidden(found)),
+            },
             Ok(None) => return answer(refused(executed | Disposition::LOOKUP_NEG, None)),
             Err(errno) => return answer(refused(executed, Some(errno))),
         };
@@ -216,8 +219,13 @@ fn takes_absent_xattrs(enqueue: &EnqueueRequest) -> bool {
     enqueue.policy.inode_bits().contains(InodeBits::XATTR)
 }
 
-fn getattr_reply(found: Description, mut lock: LdlmReply, disposition: Disposition) -> Outcome {
+fn getattr_reply(mut found: Description, mut lock: LdlmReply, disposition: Disposition) -> Outcome {
     lock.policy_res1 = disposition;
+    if found.extra.is_empty() && !found.default.is_empty() {
+        // Captured so: room for a layout, as long as the default that follows.
+        found.body.eadatasize = found.default.len() as u32;
+        found.extra = vec![0; found.default.len()].into();
+    }
     Outcome::ok(LdlmIntentGetattrReply {
         dlm_rep: Some(lock),
         mdt_body: Some(found.body),

@@ -19,7 +19,12 @@ use crate::inode::Inode;
 use crate::{Mdt, links, xattrs};
 
 /// What clients keep of an inode that a late part changes.
-const NAMED: InodeBits = InodeBits::LOOKUP.union(InodeBits::UPDATE).union(InodeBits::XATTR);
+const NAMED: InodeBits = InodeBits::LOOKUP
+    .union(InodeBits::UPDATE)
+    .union(InodeBits::XATTR)
+    .union(InodeBits::PERM)
+    .union(InodeBits::LAYOUT)
+    .union(InodeBits::OPEN);
 
 /// Everything that a part changes is held, and clients keep nothing of it, until this is dropped.
 #[must_use]

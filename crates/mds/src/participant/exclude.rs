@@ -92,7 +92,7 @@ impl Mdt {
 
     fn has_space_for_parts(&self) -> Result<(), Errno> {
         let space = self.store.recent_space().map_err(store_errno)?;
-        match space.available < RESERVED_BYTES.min(space.total / RESERVED_SHARE) {
+        match space.available < reserved_bytes(space.total) {
             true => Err(Errno::ENOSPC),
             false => Ok(()),
         }
@@ -259,6 +259,11 @@ impl Mdt {
         let attributes = wire_attributes(&inode.attributes);
         Ok(ExcludedInode { fid, state, attributes, xattrs: answered })
     }
+}
+
+/// Bytes of an MDT of so many in all that only the parts of changes may use.
+pub(crate) fn reserved_bytes(total: u64) -> u64 {
+    RESERVED_BYTES.min(total / RESERVED_SHARE)
 }
 
 /// Whether all of it can be held here at all.

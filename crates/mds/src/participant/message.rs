@@ -19,7 +19,7 @@ use crate::Mdt;
 /// Updates of one message. Those of parts are in records.
 const UPDATES_MAX: usize = 64;
 /// Bytes that one result can say.
-const RESULT_BYTES_MAX: usize = PARAM_BYTES_MAX - ObjectUpdateResult::SIZE;
+pub(crate) const RESULT_BYTES_MAX: usize = PARAM_BYTES_MAX - ObjectUpdateResult::SIZE;
 
 impl Mdt {
     /// OUT_UPDATE: does what another MDT asks for, in order, until something fails. Sent again it does no harm: a part is

@@ -15,6 +15,8 @@ mod recover;
 mod table;
 mod unfinished;
 
+pub(crate) use self::exclude::reserved_bytes;
+pub(crate) use self::message::RESULT_BYTES_MAX;
 pub(crate) use self::reads::{attributes_of, obdo_of, wire_attributes};
 pub(crate) use self::table::{KeyRef, RemoteExclusions, Use};
 pub(crate) use self::unfinished::UnfinishedParts;

@@ -122,9 +122,10 @@ impl Mdt {
         spec.security = request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx));
         let is_default = record.flags().contains(MdsOpenFlags::DEFAULT_LMV);
         spec.has_wish = !request.eadata.is_empty() && !is_default;
-        let plan = match context.is_applied_already() {
-            true => None,
-            false => self.plan_stripes(&spec.caller, request).await?,
+        let plan = match context.replay() {
+            // One with stripes was durable before it was answered: one that is not there had none.
+            Some(_) => None,
+            None => self.plan_stripes(context, &spec.caller, request).await?,
         };
         let name = (request.name.as_ref(), plan.as_ref());
         let inode = self.make(context, record, name, spec).await?;
@@ -136,7 +137,8 @@ impl Mdt {
     pub(crate) fn created(&self, inode: &Inode, record: &RecCreate) -> MdsReintCreateReply {
         let mut body = self.body(inode, false);
         let mut mdt_md = Bytes::new();
-        if inode.is_directory() && record.flags().contains(MdsOpenFlags::RESYNC) {
+        let asks = record.flags().contains(MdsOpenFlags::RESYNC);
+        if asks && inode.is_directory() && self.sequences.knows_other_mdts() {
             // It is made: where the disk fails to say how, the client asks again.
             let layout = self.store.xattr(inode.fid, LMV).unwrap_or_default();
             mdt_md = striped::add_layout(layout, &mut body);
@@ -151,6 +153,7 @@ impl Mdt {
     /// such a kind are off, those of [`StripePlan::choose`].
     async fn plan_stripes(
         &self,
+        context: &Context,
         caller: &Caller,
         request: &MdsReintCreate,
     ) -> Result<Option<StripePlan>, Errno> {
@@ -162,12 +165,12 @@ impl Mdt {
         if request.eadata.is_empty() {
             let default = self.default_wish(record.fid1)?;
             return match default {
-                Some(wish) => self.choose_stripes(&wish).await,
+                Some(wish) => self.choose_stripes(context, &wish).await,
                 None => Ok(None),
             };
         }
         let wish = parse_wish(&request.eadata)?;
-        let plan = self.choose_stripes(&wish).await?;
+        let plan = self.choose_stripes(context, &wish).await?;
         // Its parent's default, which a client has inherited, is no wish of its caller's.
         if record.flags().contains(MdsOpenFlags::DEFAULT_LMV) {
             return Ok(plan);
@@ -261,6 +264,9 @@ impl Mdt {
         let store = &*self.store;
         self.check_place(parent.fid, name.as_bytes())?;
         caller.may(store, parent.fid, &parent.attributes, May::EXEC)?;
+        if parent.attributes.links == 0 {
+            return Err(Errno::ENOENT);
+        }
         if self.find(parent.fid, name)?.is_some() {
             return Err(Errno::EEXIST);
         }

@@ -150,6 +150,9 @@ pub(crate) fn may_move(
 ) -> Result<(), Errno> {
     let from = (moved.from.fid, &moved.from.attributes);
     moved.caller.may_remove(xattrs, from, &moved.source.attributes)?;
+    if moved.to.attributes.links == 0 {
+        return Err(Errno::ENOENT);
+    }
     let source_is_directory = moved.source.is_directory();
     let changes_parent =
         source_is_directory && !are_one_directory(xattrs, moved.from.fid, moved.to.fid)?;
@@ -172,7 +175,8 @@ pub(crate) fn may_move(
         moved.caller.may(xattrs, moved.source.fid, attributes, May::WRITE)?;
     }
     let Some(victim) = &moved.victim else {
-        return match changes_parent && to.1.links >= LINK_COUNT_MAX {
+        let gains_link = source_is_directory && moved.from.fid != moved.to.fid;
+        return match gains_link && to.1.links >= LINK_COUNT_MAX {
             true => Err(Errno::EMLINK),
             false => Ok(()),
         };

@@ -19,6 +19,7 @@ use crate::coordinator::StripedChange;
 use crate::hold::HoldGuard;
 use crate::inode::Inode;
 use crate::placement::Owner;
+use crate::striped::new_default_stripes;
 use crate::vouched_sizes::SizeRecord;
 use crate::{Mdt, dot_lustre, layouts, locks, xattrs};
 
@@ -52,11 +53,11 @@ impl Mdt {
         }
         if !request.eadata.is_empty() {
             dot_lustre::refuse_dot_lustre(record.fid)?;
-            if says_stripes(&request.eadata) {
-                self.check_default_stripes(&Caller::from(record), &request.eadata).await?;
+            if says_stripes(&request.eadata) && context.replay().is_none() {
+                self.check_default_stripes(context, record, &request.eadata).await?;
             }
         }
-        let stripes = self.stripes_of(record.fid)?;
+        let stripes = self.stripes_to_change(record.fid)?;
         if !stripes.is_empty() {
             return self.setattr_striped(context, request, &stripes).await;
         }
@@ -300,7 +301,11 @@ impl Mdt {
         }
         let caller = Caller::from(&request.rec_reint);
         if says_stripes(&request.eadata) {
-            let default = self.new_default_stripes(&caller, &request.eadata)?;
+            let frozen = FileFlags::IMMUTABLE | FileFlags::APPEND;
+            if !caller.owns(&inode.attributes) || inode.attributes.flags & frozen.0 != 0 {
+                return Err(Errno::EPERM);
+            }
+            let default = new_default_stripes(&request.eadata)?;
             return Ok((xattrs::DEFAULT_LMV, default));
         }
         let magic = LovMagic::decode(&mut Reader::new(&request.eadata, ByteOrder::Little));

@@ -50,10 +50,11 @@ impl Mdt {
         }
         let value = (!removes).then(|| request.eadata.clone());
         dot_lustre::refuse_dot_lustre(record.fid)?;
-        if let Some(name) = shared_with_stripes(name) {
-            let stripes = self.stripes_of(record.fid)?;
+        if let Some(shared) = shared_with_stripes(name) {
+            let stripes = self.stripes_to_change(record.fid)?;
             if !stripes.is_empty() {
-                let change = |inode: &Inode| self.striped_change(record, inode, name, &value);
+                let names = (name, shared);
+                let change = |inode: &Inode| self.striped_change(record, inode, names, &value);
                 self.change_striped(context, (record.fid, &stripes), change).await?;
                 return Ok(Outcome::ok(done_reply()));
             }
@@ -114,10 +115,10 @@ impl Mdt {
         &self,
         record: &RecSetxattr,
         inode: &Inode,
-        name: &'static str,
+        (asked, name): (&str, &'static str),
         value: &Option<Bytes>,
     ) -> Result<Option<StripedChange>, Errno> {
-        self.may_set(&Caller::from(record), inode, name, value.is_none())?;
+        self.may_set(&Caller::from(record), inode, asked, value.is_none())?;
         if name == xattrs::LOV {
             let plan = value.as_ref().map(Plan::parse).transpose()?.unwrap_or_default();
             let layout = self.new_default_layout(inode.fid, plan)?;

@@ -8,11 +8,12 @@ use std::sync::atomic::Ordering;
 
 use sheen_layout::directory::{DirectoryWish, WishedStripes};
 use sheen_rpc::ImportState;
+use sheen_target::Context;
 use sheen_types::limits::DIRECTORY_STRIPES_MAX;
 use sheen_types::{Errno, MdtIndex};
 use sheen_wire::lmv::LmvHash;
 
-use super::DirectorySettings;
+use super::{DirectorySettings, says_several};
 use crate::Mdt;
 
 /// The stripes of a new directory.
@@ -43,6 +44,7 @@ impl Mdt {
     /// Those of [`StripePlan::choose`]; [`Errno::EINPROGRESS`] if that takes long.
     pub(crate) async fn choose_stripes(
         &self,
+        context: &Context,
         wish: &DirectoryWish,
     ) -> Result<Option<StripePlan>, Errno> {
         let mut others = self.sequences.other_mdts();
@@ -55,6 +57,11 @@ impl Mdt {
             self.partner(*mdt).is_ok_and(|channel| channel.state() == ImportState::Full)
         };
         let ready: Vec<_> = others.iter().copied().filter(is_ready).collect();
+        // One stripe is the directory itself, here.
+        let ready = match says_several(wish) {
+            true => self.with_space(context, ready).await,
+            false => ready,
+        };
         let turn = self.stripe_turn.fetch_add(1, Ordering::Relaxed);
         let own = MdtIndex(self.index);
         let candidates = Candidates { own, others: &others, ready: &ready, turn };
@@ -67,7 +74,7 @@ impl StripePlan {
     /// are listed.
     ///
     /// # Errors
-    /// [`Errno::ENODEV`] for an MDT that is none, [`Errno::EINVAL`] and [`Errno::E2BIG`] for a list that says several stripes on
+    /// [`Errno::ENODEV`] for an MDT that is none, [`Errno::ENOSPC`] for a listed one that takes no stripes now, [`Errno::EINVAL`] and [`Errno::E2BIG`] for a list that says several stripes on
     /// one MDT and not that it means it, or more than there may be.
     pub(crate) fn choose(
         wish: &DirectoryWish,
@@ -156,12 +163,17 @@ fn listed(
     if mdts.len() > (all * on_each).min(DIRECTORY_STRIPES_MAX as usize) {
         return Err(Errno::E2BIG);
     }
+    if let Some(first) = mdts.first_mut() {
+        *first = candidates.own;
+    }
     let of = |mdt: &MdtIndex| mdts.iter().filter(|it| *it == mdt).count();
     if mdts.iter().any(|mdt| of(mdt) > on_each) {
         return Err(Errno::EINVAL);
     }
-    if let Some(first) = mdts.first_mut() {
-        *first = candidates.own;
+    // Where one is away, or full, there is none in its place.
+    let is_there = |mdt: &MdtIndex| *mdt == candidates.own || candidates.ready.contains(mdt);
+    if !mdts.iter().all(is_there) {
+        return Err(Errno::ENOSPC);
     }
     Ok(mdts)
 }
@@ -248,7 +260,7 @@ mod tests {
         assert_eq!(choose(&specific(&[1, 1]), 0), Err(Errno::EINVAL));
         assert_eq!(choose(&specific(&[1, 3, 0, 2, 3]), 0), Err(Errno::E2BIG));
         assert_eq!(choose(&over(specific(&[1, 3, 1])), 0), Ok(vec![1, 3, 1]));
-        assert_eq!(choose(&over(specific(&[3; 6])), 0), Err(Errno::EINVAL));
+        assert_eq!(choose(&over(specific(&[3; 7])), 0), Err(Errno::EINVAL));
     }
 
     #[test]

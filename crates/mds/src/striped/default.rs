@@ -1,10 +1,14 @@
 //! What new directories in a directory get as their stripes (`trusted.dmv`): set by an administrator, and handed down as far as
 //! it says (Lustre: `lod_ah_init`, `lmv_inherit_next`).
 
+use std::num::NonZeroU32;
+
 use bytes::Bytes;
 use sheen_layout::directory::{DirectoryWish, WishedStripes};
+use sheen_target::Context;
 use sheen_types::{Errno, Fid};
 use sheen_wire::lmv::{LmvEa, LmvHash};
+use sheen_wire::md::RecSetattr;
 
 use crate::Mdt;
 use crate::caller::Caller;
@@ -43,41 +47,43 @@ fn inherited(default: &DirectoryWish) -> Option<DirectoryWish> {
     Some(DirectoryWish { max_inherit, max_inherit_rr, ..default.clone() })
 }
 
+/// Whether a wish may come to stripes; else it is for a directory without.
+pub(crate) fn says_several(wish: &DirectoryWish) -> bool {
+    let one = [WishedStripes::Unsaid, WishedStripes::Count(NonZeroU32::MIN)];
+    !wish.mdts.is_empty() || !one.contains(&wish.stripes)
+}
+
 /// A wish that says nothing: as a default it is removed (`LMVEA_DELETE_VALUES`).
 fn says_nothing(wish: &DirectoryWish) -> bool {
     wish.stripes == WishedStripes::Unsaid && wish.first.is_none() && wish.mdts.is_empty()
 }
 
-impl Mdt {
-    /// The default that a directory gets from a request; `None` if it loses the one that it has.
-    ///
-    /// # Errors
-    /// [`Errno::EPERM`] for a caller that may not choose MDTs, and where directories on other MDTs are off, [`Errno::EINVAL`] for what
-    /// is no wish.
-    pub(crate) fn new_default_stripes(
-        &self,
-        caller: &Caller,
-        value: &Bytes,
-    ) -> Result<Option<Bytes>, Errno> {
-        let is_on = self.makes_remote_directories() && self.makes_striped_directories();
-        if !is_on || !self.may_choose_mdts(caller) {
-            return Err(Errno::EPERM);
-        }
-        let wish = parse_wish(value)?;
-        Ok((!says_nothing(&wish)).then(|| wish.to_ea().encode()))
-    }
+/// The default that a directory gets from a request; `None` if it loses the one that it has.
+///
+/// # Errors
+/// [`Errno::EINVAL`] for what is no wish.
+pub(crate) fn new_default_stripes(value: &Bytes) -> Result<Option<Bytes>, Errno> {
+    let wish = parse_wish(value)?;
+    Ok((!says_nothing(&wish)).then(|| wish.to_ea().encode()))
+}
 
-    /// Whether a directory could be made as such a default says. Called while nothing is held.
+impl Mdt {
+    /// Whether a directory may get a default, and one could be made as that says. Called while nothing is held.
     ///
     /// # Errors
-    /// Those of [`Mdt::new_default_stripes`] and [`Mdt::choose_stripes`].
+    /// [`Errno::EPERM`] for a caller that may not choose MDTs, and where directories on other MDTs are off, those of
+    /// [`new_default_stripes`] and [`Mdt::choose_stripes`].
     pub(crate) async fn check_default_stripes(
         &self,
-        caller: &Caller,
+        context: &Context,
+        record: &RecSetattr,
         value: &Bytes,
     ) -> Result<(), Errno> {
-        self.new_default_stripes(caller, value)?;
-        self.choose_stripes(&parse_wish(value)?).await.map(drop)
+        let is_on = self.makes_remote_directories() && self.makes_striped_directories();
+        if !is_on || !self.may_choose_mdts(&Caller::from(record)) {
+            return Err(Errno::EPERM);
+        }
+        self.choose_stripes(context, &parse_wish(value)?).await.map(drop)
     }
 
     /// The wish of a directory's default, for a new directory in it that comes without one.

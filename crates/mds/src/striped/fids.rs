@@ -18,9 +18,18 @@ use crate::sequences::ALLOC_META;
 /// Inodes of one sequence (`LUSTRE_METADATA_SEQ_MAX_WIDTH`).
 const FIDS_MAX: u32 = 0x1_ffff;
 
-/// By MDT the last FID that was given there; zero if none was.
+/// The last FID that was given on an MDT; zero if none was. An MDT that has started anew does not know any more whose a sequence
+/// is that it gave before, and lets clients go on in it: then another one is taken.
 #[derive(Default)]
-pub(crate) struct StripeFids(Mutex<BTreeMap<MdtIndex, Arc<tokio::sync::Mutex<Fid>>>>);
+struct LastFid {
+    fid: Fid,
+    /// Of the connection over which the sequence came.
+    connection: u32,
+}
+
+/// By MDT.
+#[derive(Default)]
+pub(crate) struct StripeFids(Mutex<BTreeMap<MdtIndex, Arc<tokio::sync::Mutex<LastFid>>>>);
 
 impl Mdt {
     /// A new FID for each of the MDTs, in their order: no one else will ever have it.
@@ -37,11 +46,17 @@ impl Mdt {
             let last = Arc::clone(self.stripe_fids.0.lock().entry(*mdt).or_default());
             // An MDT that is asked for a sequence may be away: only those wait that need it, too.
             let mut last = while_waiting(Wait::Operation, last.lock()).await;
-            if last.is_zero() || last.oid >= FIDS_MAX {
-                *last = Fid::new(self.new_sequence(context, *mdt).await?, 0);
+            let connection = match mdt.0 == self.index {
+                true => 0,
+                false => self.partner(*mdt)?.connection(),
+            };
+            let is_over = last.fid.is_zero() || last.fid.oid >= FIDS_MAX;
+            if is_over || last.connection != connection {
+                let fid = Fid::new(self.new_sequence(context, *mdt).await?, 0);
+                *last = LastFid { fid, connection };
             }
-            last.oid += 1;
-            fids.push(*last);
+            last.fid.oid += 1;
+            fids.push(last.fid);
         }
         Ok(fids)
     }

@@ -20,6 +20,7 @@ mod choice;
 mod default;
 mod fids;
 mod settings;
+mod space;
 
 use bytes::Bytes;
 use sheen_layout::directory::{self, DirectoryLayout, Holder};
@@ -28,7 +29,6 @@ use sheen_target::{Context, store_errno};
 use sheen_types::{Errno, Fid, Name};
 use sheen_wire::lmv::LmvEa;
 use sheen_wire::md::{MdtBody, Valid};
-use sheen_wire::out::ObjectUpdate;
 
 use crate::coordinator::Order;
 use crate::inode::Inode;
@@ -36,9 +36,10 @@ use crate::xattrs::{LMV, XattrsOf};
 use crate::{Mdt, xattrs};
 
 pub(crate) use self::choice::StripePlan;
-pub(crate) use self::default::parse_wish;
+pub(crate) use self::default::{new_default_stripes, parse_wish, says_several};
 pub(crate) use self::fids::StripeFids;
 pub use self::settings::DirectorySettings;
+pub(crate) use self::space::SpaceOfMdts;
 
 /// The name of a stripe in its master.
 ///
@@ -157,9 +158,13 @@ pub(crate) struct Above {
 }
 
 impl Above {
-    /// What is shown for what `..` stands for: if that has changed meanwhile, it is what it is.
-    pub(crate) fn seen_for(self, found: Fid) -> Fid {
-        if !found.is_zero() && found == self.parent { self.seen } else { found }
+    /// What is shown for what the name stands for; `None` if it was `..` of something else a moment ago.
+    pub(crate) fn seen_for(self, found: Fid) -> Option<Fid> {
+        match self.parent {
+            Fid::ZERO => Some(found),
+            parent if parent == found => Some(self.seen),
+            _ => None,
+        }
     }
 }
 
@@ -195,6 +200,21 @@ impl Mdt {
         let Holder::Master { stripes, .. } = layout.holder() else { return Ok(directory) };
         let places = layout.places(name).map_err(|_| Errno::EBADF)?;
         stripes.get(places.now as usize).copied().ok_or(Errno::EBADF)
+    }
+
+    /// The stripes of a directory here that is about to be changed by itself; none if it is no master.
+    ///
+    /// # Errors
+    /// [`Errno::EPERM`] for a stripe, which is as its master is; those of the store.
+    pub(crate) fn stripes_to_change(&self, directory: Fid) -> Result<Vec<Fid>, Errno> {
+        if !self.sequences.knows_other_mdts() {
+            return Ok(Vec::new());
+        }
+        match layout_in(&*self.store, directory)?.as_ref().map(DirectoryLayout::holder) {
+            Some(Holder::Master { stripes, .. }) => Ok(stripes.to_vec()),
+            Some(Holder::Stripe { .. }) => Err(Errno::EPERM),
+            None => Ok(Vec::new()),
+        }
     }
 
     /// The master of a stripe here; `None` of any other inode.
@@ -276,25 +296,8 @@ pub(crate) fn add_layout(value: Option<Bytes>, body: &mut MdtBody) -> Bytes {
 /// The same of a directory's default.
 pub(crate) fn add_default(value: Option<Bytes>, body: &mut MdtBody) -> Bytes {
     let Some(value) = value else { return Bytes::new() };
-    if !body.valid.contains(Valid::MEA) {
-        body.eadatasize = value.len() as u32;
-    }
     body.valid |= Valid::DIREA | Valid::DEFAULT_MEA;
     value
-}
-
-/// The updates that remove a master's stripes: their names in it, and themselves.
-///
-/// # Errors
-/// None but for what is no name, which a stripe's is.
-pub(crate) fn removals(master: Fid, stripes: &[Fid]) -> Result<Vec<(Fid, ObjectUpdate)>, Errno> {
-    let mut updates = Vec::with_capacity(2 * stripes.len());
-    for (number, stripe) in (0..).zip(stripes) {
-        let name = stripe_name(*stripe, number)?;
-        updates.push((master, ObjectUpdate::index_delete(master, &name)));
-        updates.push((*stripe, ObjectUpdate::destroy(*stripe)));
-    }
-    Ok(updates)
 }
 
 /// A stripe as it is made: of the master's attributes.

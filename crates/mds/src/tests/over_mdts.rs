@@ -181,7 +181,11 @@ fn what_is_refused_leaves_nothing_behind() {
         let (here, there) = (&scene.clients[0], &scene.clients[1]);
         here.mkdir(ROOT, "taken").await.expect("made");
         assert_eq!(there.mkdir(ROOT, "taken").await, Err(Errno::EEXIST));
-        assert_eq!(there.as_user(7, 7).mkdir(ROOT, "x").await, Err(Errno::EPERM));
+        let user = there.as_user(7, 7);
+        let wished = super::striped::wish(1);
+        let wished = super::striped::wishing(user.create_request(ROOT, "x", DIRECTORY), &wished);
+        assert_eq!(user.modify(wished).await.map(drop), Err(Errno::EPERM));
+        assert_eq!(user.mkdir(ROOT, "x").await, Err(Errno::EACCES), "placed by no wish");
         assert_eq!(there.symlink(ROOT, "x").await, Err(Errno::EOPNOTSUPP));
         assert_eq!(there.make(ROOT, "x", REGULAR | 0o644).await, Err(Errno::EOPNOTSUPP));
         let gone = here.next_fid();

@@ -561,6 +561,9 @@ fn defaults_are_set_answered_and_handed_down() {
         assert_eq!(set(&client.as_user(7, 7), top, &default).await, Err(Errno::EPERM));
         let nowhere = DirectoryWish { first: Some(MdtIndex(9)), ..wish(2) };
         assert_eq!(set(client, top, &nowhere).await, Err(Errno::ENODEV));
+        // Who may choose MDTs does so in his own directories.
+        scene.servers[1].mdt.set_remote_directories_gid(u32::MAX);
+        assert_eq!(set(&client.as_user(7, 7), top, &default).await, Err(Errno::EPERM));
         set(client, top, &default).await.expect("set");
         let value = default.to_ea().encode();
         let (body, md) = getattr(client, top, Valid::ID | Valid::DEFAULT_MEA).await;
@@ -570,7 +573,14 @@ fn defaults_are_set_answered_and_handed_down() {
         request.mdt_body.fid2 = top;
         request.mdt_body.valid = Valid::MEA | Valid::DEFAULT_MEA;
         let (_, reply) = client.ask_lock(request).await;
-        assert_eq!((&reply.default_mdt_md, reply.mdt_md.len()), (&value, 0));
+        // As captured, there is room for a layout of that length.
+        assert_eq!((&reply.default_mdt_md, reply.mdt_md), (&value, Bytes::from(vec![0; 48])));
+        let opened = client.open_fid(top, MdsOpenFlags::READ | MdsOpenFlags::DIRECTORY).await;
+        let opened = opened.expect("opened");
+        assert_eq!((opened.body.eadatasize, opened.layout.len()), (0, 0));
+        assert!(opened.body.valid.contains(Valid::DEFAULT_MEA));
+        let (body, md) = getattr(client, top, Valid::ID | Valid::MEA | Valid::DEFAULT_MEA).await;
+        assert!(md.is_empty() && !body.valid.contains(Valid::DEFAULT_MEA));
         // A directory in it has stripes without being asked, and the rest of the levels; and its directories, too.
         let mut at = (1, top);
         for levels in [Some(2), Some(1), None] {
@@ -607,4 +617,88 @@ fn client_request(client: &Client, parent: Fid, name: &str) -> MdsReintCreate {
     let mut request: MdsReintCreate = client.create_request(parent, name, DIRECTORY | 0o777);
     request.rec_reint.set_flags(MdsOpenFlags::RESYNC);
     request
+}
+
+#[test]
+fn stripes_are_changed_by_their_master_alone_and_names_of_what_is_gone_not_at_all() {
+    let world = TestWorld::new(471);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 2).await;
+        let d = Striped::make(&scene, 0, ROOT, "d", &wish(2)).await;
+        let (mdt, stripe) = d.stripes[1];
+        let mode = AttrValid::MODE | AttrValid::CTIME;
+        let refused = scene.clients[mdt].setattr(stripe, mode, |it| it.mode = 0o777).await;
+        assert_eq!(refused.map(drop), Err(Errno::EPERM));
+        let list = b"no matter";
+        let access = "system.posix_acl_access";
+        let refused = scene.clients[mdt].setxattr(stripe, access, Some(list), 0).await;
+        assert_eq!(refused, Err(Errno::EPERM));
+        // A default layout is its owner's to set, also of a directory with stripes.
+        let owner = AttrValid::UID | AttrValid::CTIME;
+        scene.clients[0].setattr(d.master, owner, |it| it.uid = 7).await.expect("changed");
+        let plan = sheen_layout::plan::Plan::default().encode();
+        let user = scene.clients[0].as_user(7, 7);
+        let set = user.setxattr(d.master, "lustre.lov", Some(&plan), 0).await;
+        assert_ne!(set, Err(Errno::EPERM));
+        // What is open and removed gets no names any more.
+        let client = &scene.clients[0];
+        let plain = client.mkdir(ROOT, "plain").await.expect("made");
+        let flags = MdsOpenFlags::READ | MdsOpenFlags::DIRECTORY;
+        let opened = client.open_fid(plain, flags).await.expect("opened");
+        client.rmdir(ROOT, "plain").await.expect("removed");
+        assert_eq!(client.make(plain, "x", REGULAR | 0o644).await, Err(Errno::ENOENT));
+        let file = client.make(ROOT, "f", REGULAR | 0o644).await.expect("made");
+        assert_eq!(client.link(file, plain, "x").await, Err(Errno::ENOENT));
+        assert_eq!(client.rename((ROOT, "f"), (plain, "x")).await, Err(Errno::ENOENT));
+        client.close(&opened).await.expect("closed");
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+#[test]
+fn what_cannot_be_sent_is_refused_before_anything_is_made() {
+    let world = TestWorld::new(472);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 2).await;
+        let client = &scene.clients[0];
+        let home = client.mkdir(ROOT, "home").await.expect("made");
+        let none = u32::MAX;
+        let users = (0..7_000).map(|uid| (2, 7, 100 + uid));
+        let lines =
+            [vec![(1, 7, none)], users.collect(), vec![(4, 0, none), (16, 7, none), (32, 0, none)]];
+        let list = acl(&lines.concat());
+        client.setxattr(home, "system.posix_acl_default", Some(&list), 0).await.expect("set");
+        let over = LmvHash(LmvHash::OVERSTRIPED);
+        let many = DirectoryWish { hash: over, ..wish(10) };
+        assert_eq!(make(client, home, "d", &many).await.map(|it| it.0), Err(Errno::E2BIG));
+        assert_eq!(scene.names(0, home).await, [] as [&str; 0]);
+        make(client, home, "d", &wish(2)).await.expect("made");
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+#[test]
+fn an_mdt_that_takes_no_changes_gets_no_stripe() {
+    let world = TestWorld::new(473);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 3).await;
+        scene.servers[2].mdt.set_read_only(true);
+        let d = Striped::make(&scene, 0, ROOT, "d", &wish(3)).await;
+        assert_eq!(d.stripes.iter().map(|it| it.0).collect::<Vec<_>>(), [0, 1]);
+        let listed = [0, 2].map(MdtIndex);
+        let listed = DirectoryWish { first: Some(MdtIndex(0)), mdts: listed.into(), ..wish(2) };
+        let refused = make(&scene.clients[0], ROOT, "e", &listed).await.map(|it| it.0);
+        assert_eq!(refused, Err(Errno::ENOSPC));
+        scene.servers[2].mdt.set_read_only(false);
+        inner.sleep(std::time::Duration::from_secs(4)).await;
+        let e = Striped::make(&scene, 0, ROOT, "e", &wish(3)).await;
+        assert_eq!(e.stripes.len(), 3);
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use sheen_layout::directory::DirectoryLayout;
 use sheen_target::testing::TestWorld;
 use sheen_types::{Errno, Fid};
 use sheen_wire::md::{AttrValid, RecSetattr, ReintOp};
@@ -11,7 +12,9 @@ use sheen_wire::out::UpdateType;
 use super::checks::cut_is_sound;
 use super::harness::{DIRECTORY, run};
 use super::lost_mdts::{Cluster, Operation, yield_times};
+use super::recovery::replay;
 use super::striped::{wish, wishing};
+use crate::striped::layout_in;
 
 const ROOT: Fid = Fid::ROOT;
 
@@ -87,6 +90,19 @@ fn a_stripe_that_was_not_made_is_made_by_the_next_start_and_seen_with_all() {
         cluster.come_back().await;
         assert_eq!(cluster.child(0, ROOT, "d"), Some(master));
         let stripes = cluster.stripes(1, master, 0o755);
+        // An MDT that has started anew does not know whose that sequence was: it is left.
+        let (next, other) = cluster.mkdir_striped(0, ROOT, "next");
+        assert_eq!(cluster.execute(&next).await, None);
+        let before = cluster.stripes(0, other, 0o755);
+        cluster.kill(1);
+        cluster.come_back().await;
+        let (next, other) = cluster.mkdir_striped(0, ROOT, "then");
+        assert_eq!(cluster.execute(&next).await, None);
+        for (old, new) in before.iter().zip(cluster.stripes(0, other, 0o755)) {
+            if cluster.mdt_of(*old) == 1 {
+                assert_ne!(old.seq, new.seq);
+            }
+        }
         let again = cluster.begin(&made, true);
         assert_eq!(cluster.answer(&again).await, None);
         // Of a chmod, one stripe's MDT loses its part.
@@ -210,4 +226,79 @@ fn two_mdts_with_stripes_die_at_any_moment() {
 #[test]
 fn three_mdts_with_stripes_die_at_any_moment() {
     (494..498).for_each(|seed| any_die_at_any_moment(seed, 3));
+}
+
+#[test]
+fn a_mkdir_that_came_to_no_stripes_is_replayed_without_any() {
+    let world = TestWorld::new(481);
+    let inner = world.clone();
+    let test = async move {
+        let mut cluster = Cluster::new(&inner, 2).await;
+        cluster.meet().await;
+        cluster.settle().await;
+        cluster.servers[1].mdt.set_read_only(true);
+        // An ordinary user may, until the MDT has started anew.
+        cluster.servers[0].mdt.set_remote_directories_gid(u32::MAX);
+        let mode = AttrValid::MODE | AttrValid::CTIME;
+        cluster.clients[0].setattr(ROOT, mode, |it| it.mode = 0o777).await.expect("changed");
+        cluster.servers[0].node.target.sync().await.expect("it is well");
+        cluster.stop_commits(0);
+        let user = cluster.clients[0].as_user(7, 7);
+        let request = wishing(user.create_request(ROOT, "d", DIRECTORY | 0o755), &wish(2));
+        let fid = request.rec_reint.fid2;
+        let made = cluster.operation(0, request);
+        let pending = cluster.begin(&made, false);
+        assert_eq!(cluster.answer(&pending).await, None);
+        let first = pending.lock().clone().expect("answered");
+        assert_eq!(cluster.servers[0].mdt.stripes_of(fid), Ok(Vec::new()));
+        cluster.kill(0);
+        cluster.servers[1].mdt.set_read_only(false);
+        cluster.restart().await;
+        let again = replay(&cluster.clients[0], made.request, &first).await;
+        assert_eq!(again.errno(), None);
+        cluster.finish().await;
+        assert_eq!(cluster.child(0, ROOT, "d"), Some(fid));
+        assert_eq!(cluster.servers[0].mdt.stripes_of(fid), Ok(Vec::new()));
+        cluster.settle().await;
+    };
+    run(test, &world);
+}
+
+#[test]
+fn a_change_that_waits_for_an_mdt_that_is_away_stops_nothing_elsewhere() {
+    let world = TestWorld::new(482);
+    let inner = world.clone();
+    let test = async move {
+        let mut cluster = Cluster::new(&inner, 3).await;
+        cluster.meet().await;
+        let (made, master) = cluster.mkdir_striped(0, ROOT, "d");
+        assert_eq!(cluster.execute(&made).await, None);
+        let stripes = cluster.stripes(0, master, 0o755);
+        cluster.settle().await;
+        cluster.kill(2);
+        let changed = cluster.begin(&cluster.chmod(0, master, 0o700), false);
+        inner.sleep(std::time::Duration::from_secs(1)).await;
+        for fid in &stripes {
+            let mdt = cluster.mdt_of(*fid);
+            let layout = striped_layout(&cluster, 0, master);
+            let names = (0..).map(|number| format!("f{number}"));
+            let mut own = names.filter(|name| {
+                stripes[layout.places(name.as_bytes()).expect("known").now as usize] == *fid
+            });
+            if mdt != 2 {
+                let name = own.next().expect("a name");
+                cluster.clients[mdt].make(*fid, &name, 0o100_644).await.expect("made");
+            }
+        }
+        assert!(changed.lock().is_none());
+        cluster.come_back().await;
+        assert_eq!(cluster.answer(&changed).await, None);
+        cluster.settle().await;
+    };
+    run(test, &world);
+}
+
+fn striped_layout(cluster: &Cluster, mdt: usize, master: Fid) -> DirectoryLayout {
+    let layout = layout_in(&*cluster.servers[mdt].mdt.store, master);
+    layout.expect("it can be read").expect("it has one")
 }

@@ -245,6 +245,21 @@ pub(super) const TABLE: &[Row] = &[
         "limits_and_appended_files_are_as_operators_set_them",
     ),
     row(
+        "lod.*.max_mdt_stripecount",
+        &[("0x10", "16"), ("0", "0")],
+        "overstriped_ones_go_round_again_up_to_the_limits",
+    ),
+    row(
+        "lod.*.max_stripes_per_mdt",
+        &[("2", "2"), ("5", "5")],
+        "overstriped_ones_go_round_again_up_to_the_limits",
+    ),
+    row(
+        "lod.*.mdt_hash",
+        &[("crush", "crush"), ("2", "fnv_1a_64")],
+        "overstriped_ones_go_round_again_up_to_the_limits",
+    ),
+    row(
         "lod.*.{qos_prio_free,qos_threshold_rr}",
         &[("50%", "50%"), ("0x10", "16%"), ("25", "25%")],
         "free_space_decides_as_far_as_operators_let_it",
@@ -409,6 +424,7 @@ pub(super) const TABLE: &[Row] = &[
     row("mdt.*.md_stats", ORDER, "counted_anew"),
     row("mdt.*.{no_create,readonly}", SWITCH, "changes"),
     row("mdt.*.enable_remote_dir", SWITCH, "names_and_inodes_lie_on_two_mdts"),
+    row("mdt.*.enable_striped_dir", SWITCH, "wishes_that_cannot_be_are_refused_by_name"),
     row(
         "mdt.*.enable_remote_dir_gid",
         &[("-1", "-1"), ("0x10", "16"), ("0", "0")],
