@@ -23,8 +23,8 @@ use crate::types::Credentials;
 
 /// Chunks of one stripe that a listing has at once: the one that it is in, and the next.
 const CHUNKS_AHEAD: usize = 2;
-/// Bytes of a stripe that are asked for at once, at least.
-const STRIPE_BYTES_MIN: usize = 8 * PAGE_SIZE;
+/// Bytes of a stripe that are asked for at once, at least: a directory of many stripes is kept in as many bytes as any.
+const STRIPE_BYTES_MIN: usize = 2 * PAGE_SIZE;
 /// How often the layout of a directory may change under one reading.
 const TRIES_MAX: u32 = 4;
 

@@ -14,7 +14,7 @@ use sheen_wire::lmv::{LmvEa, LmvHash, LmvMagic, magic_of};
 use sheen_wire::md::{MdtBody, Valid};
 
 use super::Meta;
-use crate::cache::{Inode, Place, Striping};
+use crate::cache::{Inode, InodeState, Place, Striping};
 use crate::types::{Credentials, FileType, NameInvalidation, StaleName};
 
 /// How often a call about a name is sent by another layout than before.
@@ -42,8 +42,7 @@ pub(super) fn said_striping(body: &MdtBody, layout: &Bytes) -> Result<SaidStripi
     }
     match magic_of(layout) {
         // A default, or what a stripe says of itself: names are in it as in any directory.
-        Some(LmvMagic::USER) => return Ok(SaidStriping::Whole),
-        Some(LmvMagic::STRIPE) => return Ok(SaidStriping::Nothing),
+        Some(LmvMagic::USER | LmvMagic::STRIPE) => return Ok(SaidStriping::Whole),
         Some(LmvMagic::FOREIGN) => {
             tracing::debug!(directory = %body.fid1, "a foreign directory, which this client cannot use");
             return Err(Errno::EOPNOTSUPP);
@@ -129,11 +128,17 @@ impl Meta {
             match (&state.directory.striping, state.master_layout()) {
                 (_, Some((_, false))) => return Ok(None),
                 (_, Some((layout, true))) => stripe_of(layout, name)?,
-                (Striping::Unknown, None) if self.mdts.has_several() => return Ok(None),
+                (Striping::Unknown, None) if self.must_ask(&state) => return Ok(None),
                 (_, None) => return Ok(Some(Place::whole(directory))),
             }
         };
         Ok(Some(Place::in_stripe(directory, self.cache.inodes.pin(stripe))))
+    }
+
+    /// Whether how a directory lies must be asked for, if it is not known: not where there is one MDT, whose answers to all
+    /// questions about it have said it, but for one of which none was asked since the mount's process was replaced.
+    fn must_ask(&self, state: &InodeState) -> bool {
+        self.mdts.has_several() || state.file_type().is_none()
     }
 
     /// By what was last known, current or not.
@@ -177,12 +182,13 @@ impl Meta {
     ) -> Result<(), Errno> {
         let is_known = {
             let state = directory.state();
-            match state.master_layout() {
-                Some((_, is_covered)) => is_covered,
-                None => !matches!(state.directory.striping, Striping::Unknown),
+            match (state.master_layout(), &state.directory.striping) {
+                (Some((_, is_covered)), _) => is_covered,
+                (None, Striping::Unknown) => !self.must_ask(&state),
+                (None, _) => true,
             }
         };
-        match is_known || !self.mdts.has_several() {
+        match is_known {
             true => Ok(()),
             false => self.rights(who, directory).await,
         }

@@ -5,9 +5,11 @@
 //! chance, likelier the more is free on it; but the parent's MDT as long as that has its share, of which less is enough the
 //! deeper the directory lies. Without any default it is made where its name is.
 //!
-//! How full MDTs are is asked of all of them once in [`SPACE_BELIEVED`]; one that does not answer gets nothing new. The
-//! default comes with the parent's attributes, so a `mkdir` costs nothing more, where there is a default of any MDT once in
-//! that time one `MDS_STATFS` to each.
+//! An MDT that takes nothing new (`OS_STATFS_NOCREATE`) or does not answer gets nothing.
+//!
+//! How full MDTs are is asked of all of them once in [`SPACE_BELIEVED`]. The default comes with the parent's
+//! attributes and is kept under its `LOOKUP` lock; where that is not held, as of a directory whose name is on another MDT, it
+//! costs a `mkdir` one request more. Where a default names any MDT, one `MDS_STATFS` to each is sent once in that time.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -20,7 +22,7 @@ use sheen_layout::directory::{DirectoryWish, WishedStripes};
 use sheen_rpc::ImportState;
 use sheen_types::futures;
 use sheen_types::{Errno, Fid, Instant, MdtIndex};
-use sheen_wire::md::ObdStatfs;
+use sheen_wire::md::{ObdStatfs, StatfsState};
 
 use super::{Meta, mdt_statfs};
 use crate::cache::{DefaultStriping, Inode};
@@ -164,7 +166,8 @@ impl Meta {
         let ask = |mdt: Arc<Mdc>| -> BoxFuture<'static, Option<FreeSpace>> {
             Box::pin(async move {
                 let stat = mdt_statfs(Arc::clone(&mdt.channel), true).await;
-                stat.ok().map(|stat| FreeSpace::of(mdt.index, &stat))
+                let stat = stat.ok().filter(|stat| !stat.state.contains(StatfsState::NOCREATE));
+                stat.map(|stat| FreeSpace::of(mdt.index, &stat))
             })
         };
         let mut asked = futures::FutureSet::new(self.mdts().into_iter().map(ask).collect());

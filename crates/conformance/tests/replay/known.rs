@@ -471,7 +471,7 @@ pub(crate) const ASKED: &[Known] = &[
     known(
         "LDLM_INTENT_GETATTR",
         &["mdt_body.valid.DEFAULT_MEA"],
-        "DNE: the default striping of directories is not asked for: new ones are made beside their names",
+        "DNE: the default striping of directories is asked for only where there are several MDTs",
     ),
     known(
         "LDLM_INTENT_OPEN",

@@ -110,6 +110,11 @@ pub(in crate::lfs) fn make(command: &str, options: &Make) -> Result<(), Fault> {
                 "{what}: MDTs are for root and the group mdt.*.enable_remote_dir_gid to choose, where mdt.*.enable_remote_dir \
                  is 1"
             ),
+            Errno::EOPNOTSUPP if wanted.wish.is_some() => {
+                format!(
+                    "{what}: refused, or the mount's process is of an earlier version (mount again)"
+                )
+            }
             Errno::EEXIST if wanted.wish.is_some() => {
                 format!("{what}: directories that exist are not striped otherwise")
             }
@@ -278,7 +283,12 @@ fn make_wished(path: &Path, wish: &DirectoryWish, mode: u32) -> Result<(), Errno
     // The kernel does not take it off, as it takes this for no mkdir.
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(umask);
-    sheen_fuse::make_directory(&parent, &name, mode & !umask.bits(), wish.clone())
+    let made = sheen_fuse::make_directory(&parent, &name, mode & !umask.bits(), wish.clone());
+    made.map_err(|errno| match errno {
+        // It is a mount of ours, by a process that does not know the call.
+        Errno::ENOTTY => Errno::EOPNOTSUPP,
+        errno => errno,
+    })
 }
 
 fn set_default(path: &Path, default: DirectoryWish) -> Result<(), Errno> {

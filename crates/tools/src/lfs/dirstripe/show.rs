@@ -4,6 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args};
+use rustix::fs::{Mode, OFlags};
 use sheen_control::api::Target;
 use sheen_types::{Errno, Fid};
 use sheen_wire::lmv::{LmvHash, LmvMagic, LmvUserMd};
@@ -11,7 +12,7 @@ use sheen_wire::lmv::{LmvHash, LmvMagic, LmvUserMd};
 use super::HASHES;
 use crate::lfs::attributes;
 use crate::lfs::mdt_of::MdtsOf;
-use crate::output::{Fault, errno_of, line_out, shown_path, text_out, worst as outcome};
+use crate::output::{Fault, errno, errno_of, line_out, shown_path, text_out, worst as outcome};
 
 /// Options of `getdirstripe`.
 #[derive(Args)]
@@ -259,10 +260,9 @@ fn folders_in(folder: &Path) -> Vec<PathBuf> {
 }
 
 fn show(options: &Get, path: &Path) -> Result<(), Errno> {
-    let found = std::fs::metadata(path).map_err(|error| errno_of(&error))?;
-    if !found.is_dir() {
-        return Err(Errno::ENOTDIR);
-    }
+    // Its attributes would be those of all stripes, of which one may be away.
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).map_err(errno)?;
     let fid = attributes::fid(path).map_err(|errno| match errno {
         Errno::ENODATA | Errno::EOPNOTSUPP => Errno::ENOTTY,
         errno => errno,
