@@ -63,6 +63,10 @@ impl Process {
         match moved {
             // Another process moves it.
             Err(Errno::EBUSY) => _ = self.sim.end(operation, "busy"),
+            // The directory lies elsewhere, with all its stripes: the other layout has no place beside the file.
+            Err(Errno::EXDEV) if self.sim.options.mdts > 1 => {
+                self.sim.end(operation, "its directory is not on its MDT");
+            }
             moved => self.ended(operation, &moved),
         }
     }
