@@ -168,8 +168,7 @@ impl Mdt {
     /// all that is about the same names and inodes.
     async fn until_there(&self, context: &Context, mdts: impl Iterator<Item = &MdtIndex>) {
         for mdt in mdts {
-            let is_away =
-                || self.partner(*mdt).is_ok_and(|channel| channel.state() != ImportState::Full);
+            let is_away = || self.partner(*mdt).is_ok_and(|channel| comes_back(channel.state()));
             while mdt.0 != self.index && is_away() {
                 while_waiting(Wait::Mdt, pause(&context.target)).await;
             }
@@ -200,6 +199,13 @@ impl Mdt {
         let released = async move { _ = call_until_let_in(&*channel, call, request).await };
         target.world().tasks.spawn("release", Box::pin(released));
     }
+}
+
+/// Whether an MDT is away and is being reached again. Where nothing is under way it is asked: that wakes an idle connection, and one
+/// that is closed says so.
+fn comes_back(state: ImportState) -> bool {
+    use ImportState::{Connecting, Disconn, Recover, Replay, ReplayLocks, ReplayWait};
+    matches!(state, Disconn | Connecting | Replay | ReplayLocks | ReplayWait | Recover)
 }
 
 /// Whether a change over several MDTs may begin.

@@ -54,7 +54,8 @@ impl Mdt {
         others.extend(self.other_mdts.indexes().into_iter().map(MdtIndex));
         let others: Vec<_> = others.into_iter().collect();
         let is_ready = |mdt: &MdtIndex| {
-            self.partner(*mdt).is_ok_and(|channel| channel.state() == ImportState::Full)
+            let states = [ImportState::Full, ImportState::Idle];
+            self.partner(*mdt).is_ok_and(|channel| states.contains(&channel.state()))
         };
         let ready: Vec<_> = others.iter().copied().filter(is_ready).collect();
         // One stripe is the directory itself, here.
