@@ -16,7 +16,7 @@ use std::sync::Arc;
 use sheen_layout::directory::{DirectoryLayout, DirectoryWish, Holder};
 use sheen_types::{Fid, Name};
 
-use super::{CacheEpoch, Inode, InodeState, InodeTable, Pin};
+use super::{Inode, InodeState, InodeTable, Pin};
 
 /// What is known.
 #[derive(Default)]
@@ -106,15 +106,17 @@ impl InodeState {
         self.directory.is_default_covered &= self.covered.lookup.is_covered();
     }
 
-    /// Notes the default that an answer has to a question that was sent at `asked`. It counts while `LOOKUP` is covered,
-    /// if that was not lost in between.
+    /// Notes the default that an answer has; `is_locked` if a lock on `LOOKUP` came with it, under which it counts. Without one,
+    /// what a lock covers already is left alone, because replies may overtake each other.
     pub(crate) fn note_default_striping(
         &mut self,
         default: Option<DirectoryWish>,
-        asked: &CacheEpoch,
+        is_locked: bool,
     ) {
-        self.directory.is_default_covered =
-            self.covered.lookup.is_covered() && asked.losses == self.losses;
+        if !is_locked && self.directory.is_default_covered {
+            return;
+        }
+        self.directory.is_default_covered = is_locked && self.covered.lookup.is_covered();
         self.directory.default = match default {
             None => DefaultStriping::None,
             Some(wish) => DefaultStriping::Some(Arc::new(wish)),
@@ -154,6 +156,9 @@ impl InodeTable {
                 known.is_covered |= is_locked;
                 return None;
             }
+        }
+        if stripes(&layout).count() < layout.stripe_count().get() as usize {
+            tracing::warn!(directory = %inode.fid, "a stripe of a directory was lost: its names are not listed");
         }
         for stripe in stripes(&layout) {
             let stripe = self.pin(stripe);

@@ -12,7 +12,7 @@ mod open_file;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use sheen_rpc::Channel;
+use sheen_rpc::{Channel, ImportState};
 use sheen_types::{Errno, MdtIndex};
 
 pub(crate) use credentials::NO_GROUP;
@@ -38,6 +38,13 @@ pub(crate) struct Mdc {
     pub(crate) data: Arc<dyn InodeData>,
     /// Whether it has refused a batch, though it says that it takes them.
     pub(crate) refuses_batches: AtomicBool,
+}
+
+impl Mdc {
+    /// Whether it is there, as far as is known: connected, or not asked for so long that the connection was given up.
+    pub(crate) fn is_connected(&self) -> bool {
+        matches!(self.channel.state(), ImportState::Full | ImportState::Idle)
+    }
 }
 
 /// The errno in an intent's result; `None` for success.

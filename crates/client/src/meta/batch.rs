@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use sheen_ldlm::{LockFlags, Policy};
-use sheen_rpc::{Bulk, Call, ImportState};
+use sheen_rpc::{Bulk, Call};
 use sheen_types::access::May;
 use sheen_types::futures;
 use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, MdtIndex, Name};
@@ -103,7 +103,7 @@ impl Meta {
         // A name on an MDT that is away keeps no other one waiting.
         if by_mdt.len() > 1 {
             by_mdt.retain(|_, (mdt, parts)| {
-                let is_there = mdt.channel.state() == ImportState::Full;
+                let is_there = mdt.is_connected();
                 if !is_there {
                     parts.iter().for_each(|(at, ..)| found[*at] = Err(Errno::ENOTCONN));
                 }

@@ -339,7 +339,10 @@ impl Meta {
         }
         if self.mdts.has_several() && pin.file_type() == Some(FileType::Directory) {
             let default = said_default(&body, &reply.default_mdt_md);
-            pin.state().note_default_striping(default, &about.asked(pin.fid));
+            let is_locked = held.as_ref().is_some_and(|held| {
+                held.resource() == pin.resource() && held.bits().contains(InodeBits::LOOKUP)
+            });
+            pin.state().note_default_striping(default, is_locked);
         }
         Ok(FoundInode { pin, _held: held, is_remote: false })
     }

@@ -84,7 +84,10 @@ impl Meta {
         // No lock that is lost later leads from stripes of before to what the kernel keeps.
         let Some(stale) = stale else { return };
         let (cache, parent) = (Arc::clone(&self.cache), inode.node);
+        let pinned = self.cache.inodes.pin_node(parent);
         let invalidated = async move {
+            // Until the kernel has processed it.
+            let _pinned = pinned;
             let by = NameInvalidation::Drop;
             let names = stale.into_iter().map(|name| StaleName { parent, name, by }).collect();
             cache.kernel_cache.invalidate_names(names).await;

@@ -13,13 +13,12 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use sheen_io::BoxFuture;
 use sheen_layout::directory::{DirectoryWish, WishedStripes};
-use sheen_rpc::ImportState;
 use sheen_types::futures;
 use sheen_types::{Errno, Fid, Instant, MdtIndex};
 use sheen_wire::md::{ObdStatfs, StatfsState};
@@ -47,8 +46,9 @@ pub(super) struct DirectoryDefault {
 }
 
 /// Where the last directory was made, and how full MDTs are.
-#[derive(Default)]
 pub(super) struct Placement {
+    /// Whether defaults are heeded; if not, directories are made beside their names.
+    is_on: AtomicBool,
     next: AtomicUsize,
     space: Mutex<Option<(Instant, Arc<[FreeSpace]>)>>,
 }
@@ -63,7 +63,7 @@ struct FreeSpace {
 impl FreeSpace {
     fn of(mdt: MdtIndex, stat: &ObdStatfs) -> Self {
         // In units that a product has room for, whatever an MDT says.
-        let kib = u128::from(stat.bavail) * u128::from(stat.bsize) >> 10;
+        let kib = (u128::from(stat.bavail) * u128::from(stat.bsize)) >> 10;
         Self { mdt, free: kib.min(1 << 60) * u128::from(stat.ffree).min(1 << 60) }
     }
 }
@@ -76,6 +76,13 @@ struct Chance {
     /// The MDT of its name.
     own: MdtIndex,
     random: u64,
+}
+
+impl Default for Placement {
+    fn default() -> Self {
+        let (is_on, next, space) = (AtomicBool::new(true), AtomicUsize::new(0), Mutex::default());
+        Self { is_on, next, space }
+    }
 }
 
 impl Placement {
@@ -116,6 +123,9 @@ impl Meta {
         parent: &Inode,
         names: &Arc<Mdc>,
     ) -> Result<Option<(Arc<Mdc>, Arc<DirectoryWish>)>, Errno> {
+        if !self.placement.is_on.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
         let Some(default) = self.default_in(who, parent).await? else { return Ok(None) };
         let DirectoryDefault { wish, is_round_robin, depth } = default;
         let index = match wish.mdts.first().copied().or(wish.first) {
@@ -131,6 +141,11 @@ impl Meta {
         Ok((mdt.index != names.index || !is_one).then_some((mdt, wish)))
     }
 
+    /// Whether the defaults of directories are heeded, which they are at first.
+    pub(crate) fn set_places_directories(&self, on: bool) {
+        self.placement.is_on.store(on, Ordering::Relaxed);
+    }
+
     /// The MDT for a directory that may be on any, as `lfs mkdir -i -1` wishes it.
     pub(super) async fn any_mdt(&self, names: &Arc<Mdc>) -> Arc<Mdc> {
         let index = self.place_for(names, true, 0).await;
@@ -141,7 +156,7 @@ impl Meta {
         let space = self.free_space().await;
         let is_there = |it: &&FreeSpace| {
             let mdt = self.mdts.by_index(it.mdt);
-            mdt.is_some_and(|mdt| mdt.channel.state() == ImportState::Full)
+            mdt.is_some_and(|mdt| mdt.is_connected())
         };
         let space: Vec<FreeSpace> = space.iter().filter(is_there).copied().collect();
         let random = self.world.random.number();

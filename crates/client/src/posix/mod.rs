@@ -190,6 +190,12 @@ impl FileSystem {
         self.0.meta.set_caches_xattrs(on);
     }
 
+    /// Whether new directories go where the default of their parent or of the root says, as they do at first; if not, they are
+    /// made beside their names, with whatever stripes their MDT gives them.
+    pub fn set_places_directories(&self, on: bool) {
+        self.0.meta.set_places_directories(on);
+    }
+
     /// Bytes of answers that are meant for layouts (`default_easize`), and for data that comes with an open
     /// (`dom_min_repsize`).
     #[must_use]

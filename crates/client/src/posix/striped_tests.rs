@@ -951,8 +951,7 @@ fn a_new_directory_is_placed_by_the_default_of_its_parent() {
         bench.revoke(Fid::ROOT);
         let root = bench.fixture.files.0.inodes.pin(Fid::ROOT);
         root.state().cover_bits(InodeBits::LOOKUP);
-        let now = root.state().epoch();
-        root.state().note_default_striping(Some(default), &now);
+        root.state().note_default_striping(Some(default), true);
         bench.asked();
         for text in names {
             let text = name(text);

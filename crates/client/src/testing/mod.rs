@@ -22,7 +22,7 @@ pub(crate) use mdt::{
 pub(crate) use world::TestWorld;
 
 use crate::cache::{
-    CacheEpoch, CoveredByMdt, CoveredMetadata, FileLockRecords, InodeTable, KernelCache, NameHasher,
+    CoveredByMdt, CoveredMetadata, FileLockRecords, InodeTable, KernelCache, NameHasher,
 };
 use crate::locks::{CallbackRouter, ClientNamespace};
 use crate::mdt::{FidSource, Mdc, Mdts};
@@ -229,7 +229,7 @@ impl Fixture {
         }));
         // Where there was one MDT it was not asked how directories are to lie on several.
         let root = self.cache.inodes.by_node(NodeId::ROOT).expect("it is always there");
-        root.state().note_default_striping(None, &CacheEpoch::UNKNOWN);
+        root.state().note_default_striping(None, true);
         AnotherMdt { mdt, locks }
     }
 

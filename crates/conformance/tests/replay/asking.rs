@@ -257,6 +257,8 @@ where
         let files = mounted(&io, nid, Arc::clone(&data)).await;
         // A shell reopened files after seconds, too late for them to be kept open. Here it is at once.
         files.settings().open_cache().set_count(0);
+        // Where the captured mount's turn was is not known: each directory is asked for where it was made.
+        files.set_places_directories(false);
         let who = Credentials { umask: 0o22, ..Credentials::root() };
         let caller = Caller { files, data, who, world: io.clone(), random };
         let ended = within(&*io.clock, PATIENCE, work(&caller, &own)).await;

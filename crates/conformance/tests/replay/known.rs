@@ -469,11 +469,6 @@ pub(crate) const ASKED: &[Known] = &[
         "another sequence of the same range: the client of d1 knew already where it is",
     ),
     known(
-        "LDLM_INTENT_GETATTR",
-        &["mdt_body.valid.DEFAULT_MEA"],
-        "DNE: the default striping of directories is asked for only where there are several MDTs",
-    ),
-    known(
         "LDLM_INTENT_OPEN",
         &["dlm_req.desc.policy[]", "rec_reint.flags_h"],
         "the lock on extended attributes is asked for with the inode, and a security context is \
