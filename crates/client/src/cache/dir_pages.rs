@@ -215,7 +215,7 @@ impl StripeChunks {
         }
     }
 
-    /// From where it is to be read on, with others that are: where it was not read, or has less than half a chunk left and
+    /// From where it is to be read on, with other stripes that are: where it was not read, or has less than half a chunk left and
     /// fewer than `most` chunks.
     pub(crate) fn reads_on(&self, position: Position, most: usize) -> Option<u64> {
         let Some(last) = self.chunks.back() else { return Some(position.hash) };

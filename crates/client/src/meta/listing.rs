@@ -1,7 +1,7 @@
 //! Listing a directory that lies in stripes: one stream of chunks for each stripe, merged by the hashes of names.
 //!
 //! A position is a hash, and how many names of it are done, over all stripes in their order: so it is good in each stripe, and
-//! at the next reading, as in a directory in one piece. A merged chunk ends where the first of the streams ends; what the others
+//! at the next reading, as in a directory in one piece. A merged chunk ends where the first of the streams ends; what the other streams
 //! have beyond comes along in it for the next one. Streams that have little left are read on with the one that has
 //! nothing, all at once.
 //!

@@ -1,4 +1,4 @@
-//! On which MDT a new directory is made that is not told where (Lustre: `lmv_locate_tgt_create`).
+//! On which MDT a new directory is made for which no MDT is named (Lustre: `lmv_locate_tgt_create`).
 //!
 //! What decides is the default of its parent, or the root's, handed down as many levels as that says. One that names an MDT
 //! decides alone. One that says any: round robin, where it says so and while the MDTs are about equally full; else an MDT by

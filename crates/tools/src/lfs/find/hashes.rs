@@ -16,7 +16,7 @@ pub(super) struct Hashes {
 }
 
 impl Hashes {
-    /// Reads names of hashes and flags; `None` for others, and for a flag that is wanted and not.
+    /// Reads names of hashes and flags; `None` for other words, and for a flag that is wanted and not.
     pub(super) fn read(value: &str) -> Option<Self> {
         let mut hashes = Self::default();
         for word in value.split(',') {
