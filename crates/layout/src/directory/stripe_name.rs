@@ -28,7 +28,7 @@ mod tests {
         let name = stripe_name(fid, 12);
         assert_eq!(name, "[0x240000400:0x1f:0x0]:12");
         assert_eq!(parse_stripe_name(name.as_bytes()), Some((fid, 12)));
-        let others = [
+        let foreign = [
             "[0x240000400:0x1f:0x0]",
             "[0x240000400:0x1f:0x0]:",
             "[0x240000400:0x1f:0x0]:012",
@@ -40,7 +40,7 @@ mod tests {
             "a:1",
             "",
         ];
-        for other in others {
+        for other in foreign {
             assert_eq!(parse_stripe_name(other.as_bytes()), None, "{other}");
         }
         assert_eq!(parse_stripe_name(b"[0x240000400:0x1f:0x0]:\xff"), None);

@@ -164,8 +164,8 @@ impl Mdt {
         Ok(held)
     }
 
-    /// Waits until all of the MDTs are there, while nothing is excluded on any: else one that is away would stop, on the others,
-    /// all that is about the same names and inodes.
+    /// Waits until all of the MDTs are there, while nothing is excluded on any: else one that is away would stop, on the other
+    /// MDTs, all that is about the same names and inodes.
     async fn until_there(&self, context: &Context, mdts: impl Iterator<Item = &MdtIndex>) {
         for mdt in mdts {
             let is_away = || self.partner(*mdt).is_ok_and(|channel| comes_back(channel.state()));

@@ -1,6 +1,6 @@
 //! Which MDTs a new directory's stripes go to, as its creator wishes (Lustre: `lod_ah_init`, `lod_prep_md_striped_create`).
 //!
-//! The first stripe lies beside the master, whose FID says where that is: clients choose it. The others follow in the order of
+//! The first stripe lies beside the master, whose FID says where that is: clients choose it. The other MDTs follow in the order of
 //! MDTs, from the master's on if the wish names it, else from one that is another one each time.
 
 use std::num::NonZeroU32;
@@ -29,8 +29,8 @@ pub(crate) struct StripePlan {
 pub(crate) struct Candidates<'a> {
     /// That of the master.
     pub(crate) own: MdtIndex,
-    /// The others, in order.
-    pub(crate) others: &'a [MdtIndex],
+    /// The other MDTs, in order.
+    pub(crate) remote: &'a [MdtIndex],
     /// Of these, those that are there now.
     pub(crate) ready: &'a [MdtIndex],
     /// Goes up with each choice.
@@ -47,17 +47,17 @@ impl Mdt {
         context: &Context,
         wish: &DirectoryWish,
     ) -> Result<Option<StripePlan>, Errno> {
-        let mut others = self.sequences.other_mdts();
-        for mdt in &others {
+        let mut remote = self.sequences.other_mdts();
+        for mdt in &remote {
             self.until_configured(*mdt).await?;
         }
-        others.extend(self.other_mdts.indexes().into_iter().map(MdtIndex));
-        let others: Vec<_> = others.into_iter().collect();
+        remote.extend(self.other_mdts.indexes().into_iter().map(MdtIndex));
+        let remote: Vec<_> = remote.into_iter().collect();
         let is_ready = |mdt: &MdtIndex| {
             let states = [ImportState::Full, ImportState::Idle];
             self.partner(*mdt).is_ok_and(|channel| states.contains(&channel.state()))
         };
-        let ready: Vec<_> = others.iter().copied().filter(is_ready).collect();
+        let ready: Vec<_> = remote.iter().copied().filter(is_ready).collect();
         // One stripe is the directory itself, here.
         let ready = match says_several(wish) {
             true => self.with_space(context, ready).await,
@@ -65,7 +65,7 @@ impl Mdt {
         };
         let turn = self.stripe_turn.fetch_add(1, Ordering::Relaxed);
         let own = MdtIndex(self.index);
-        let candidates = Candidates { own, others: &others, ready: &ready, turn };
+        let candidates = Candidates { own, remote: &remote, ready: &ready, turn };
         StripePlan::choose(wish, &self.directory_settings(), &candidates)
     }
 }
@@ -82,7 +82,7 @@ impl StripePlan {
         settings: &DirectorySettings,
         candidates: &Candidates<'_>,
     ) -> Result<Option<Self>, Errno> {
-        let is_known = |mdt: &MdtIndex| *mdt == candidates.own || candidates.others.contains(mdt);
+        let is_known = |mdt: &MdtIndex| *mdt == candidates.own || candidates.remote.contains(mdt);
         if !wish.first.iter().chain(&wish.mdts).all(is_known) {
             return Err(Errno::ENODEV);
         }
@@ -114,7 +114,7 @@ fn counted(
     settings: &DirectorySettings,
     candidates: &Candidates<'_>,
 ) -> Vec<MdtIndex> {
-    let all = u32::try_from(candidates.others.len() + 1).unwrap_or(u32::MAX);
+    let all = u32::try_from(candidates.remote.len() + 1).unwrap_or(u32::MAX);
     let on_each_max = settings.max_stripes_per_mdt();
     let (wanted, most) = match wish.stripes {
         WishedStripes::Unsaid => (1, 1),
@@ -129,20 +129,20 @@ fn counted(
         }
     };
     let count = wanted.min(most).min(DIRECTORY_STRIPES_MAX);
-    let mut others = candidates.ready.to_vec();
+    let mut remote = candidates.ready.to_vec();
     match wish.first {
         // As Lustre goes on from it.
         Some(_) => {
-            let behind = others.partition_point(|mdt| *mdt < candidates.own);
-            others.rotate_left(behind);
+            let behind = remote.partition_point(|mdt| *mdt < candidates.own);
+            remote.rotate_left(behind);
         }
-        None if others.is_empty() => {}
+        None if remote.is_empty() => {}
         None => {
-            let begin = candidates.turn % others.len();
-            others.rotate_left(begin);
+            let begin = candidates.turn % remote.len();
+            remote.rotate_left(begin);
         }
     }
-    let order: Vec<_> = std::iter::once(candidates.own).chain(others).collect();
+    let order: Vec<_> = std::iter::once(candidates.own).chain(remote).collect();
     // On one MDT alone stripes have no use.
     let count = if order.len() == 1 { 1 } else { count };
     let is_on_each_once = !says_overstriped(wish)
@@ -158,7 +158,7 @@ fn listed(
     candidates: &Candidates<'_>,
 ) -> Result<Vec<MdtIndex>, Errno> {
     let mut mdts = wish.mdts.to_vec();
-    let all = candidates.others.len() + 1;
+    let all = candidates.remote.len() + 1;
     let on_each_max = settings.max_stripes_per_mdt() as usize;
     let on_each = if says_overstriped(wish) { on_each_max } else { 1 };
     if mdts.len() > (all * on_each).min(DIRECTORY_STRIPES_MAX as usize) {
@@ -211,8 +211,8 @@ mod tests {
         turn: usize,
         settings: &DirectorySettings,
     ) -> Result<(Vec<u16>, LmvHash), Errno> {
-        let others = [0, 2, 3].map(MdtIndex);
-        let candidates = Candidates { own: MdtIndex(1), others: &others, ready: &others, turn };
+        let remote = [0, 2, 3].map(MdtIndex);
+        let candidates = Candidates { own: MdtIndex(1), remote: &remote, ready: &remote, turn };
         let plan = StripePlan::choose(wish, settings, &candidates)?;
         let none = || (Vec::new(), LmvHash::UNKNOWN);
         let of = |plan: StripePlan| (plan.mdts.iter().map(|mdt| mdt.0).collect(), plan.hash);
@@ -267,14 +267,14 @@ mod tests {
     #[test]
     fn with_one_mdt_there_are_no_stripes() {
         let settings = DirectorySettings::default();
-        let alone = Candidates { own: MdtIndex(0), others: &[], ready: &[], turn: 0 };
+        let alone = Candidates { own: MdtIndex(0), remote: &[], ready: &[], turn: 0 };
         for wish in [wish(4, None), over(wish(4, None)), over(wish(-2, None))] {
             assert_eq!(StripePlan::choose(&wish, &settings, &alone), Ok(None));
         }
         // What is away gets none now.
-        let others = [2, 3].map(MdtIndex);
+        let remote = [2, 3].map(MdtIndex);
         let candidates =
-            Candidates { own: MdtIndex(0), others: &others, ready: &others[1..], turn: 0 };
+            Candidates { own: MdtIndex(0), remote: &remote, ready: &remote[1..], turn: 0 };
         let plan = StripePlan::choose(&wish(3, None), &settings, &candidates).unwrap().unwrap();
         assert_eq!(plan.mdts, [0, 3].map(MdtIndex));
     }

@@ -501,7 +501,7 @@ fn clients_give_up_what_they_keep_of_what_changes() {
     let test = async move {
         let scene = Scene::new(&inner, 2).await;
         let d = Striped::make(&scene, 0, ROOT, "d", &wish(2)).await;
-        let others = [scene.servers[0].client("o").await, scene.servers[1].client("o").await];
+        let clients = [scene.servers[0].client("o").await, scene.servers[1].client("o").await];
         let all: Vec<_> = d.stripes.iter().copied().chain([(0, d.master)]).collect();
         let held = |mdt: usize, fid: Fid| {
             let namespace = scene.servers[mdt].node.target.namespace();
@@ -510,9 +510,9 @@ fn clients_give_up_what_they_keep_of_what_changes() {
         };
         let keep = async || {
             for (mdt, fid) in &all {
-                let mut request = others[*mdt].lookup_request(*fid, "");
+                let mut request = clients[*mdt].lookup_request(*fid, "");
                 request.mdt_body.fid2 = *fid;
-                let (answer, _) = others[*mdt].ask_lock(request).await;
+                let (answer, _) = clients[*mdt].ask_lock(request).await;
                 assert_eq!(answer.errno(), None);
                 assert_eq!(held(*mdt, *fid), 1);
             }

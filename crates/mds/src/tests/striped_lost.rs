@@ -80,7 +80,7 @@ fn a_stripe_that_was_not_made_is_made_by_the_next_start_and_seen_with_all() {
     let test = async move {
         let mut cluster = Cluster::new(&inner, 3).await;
         cluster.meet().await;
-        // Made on MDT0001, and not on the others, when that dies.
+        // Made on MDT0001, and not on the other MDTs, when that dies.
         cluster.hold(1, 2, Some(UpdateType::RECORD));
         let (made, master) = cluster.mkdir_striped(1, ROOT, "d");
         let unanswered = cluster.begin(&made, false);
