@@ -173,16 +173,14 @@ impl Registrar {
             return;
         };
         let mut known: BTreeMap<TargetName, Closing> = BTreeMap::new();
-        // What is asked about other MDTs waits until the configuration has been read.
-        mdt.leave_out_mdts(BTreeSet::new());
         loop {
             match self.targets(&name.fsname).await {
                 Ok((targets, left_out)) => {
-                    mdt.leave_out_mdts(left_out);
                     for (target, nids) in targets.into_iter().filter(|(target, _)| target != name) {
                         let connect = || Closing(self.connect_target(mdt, name, &target, nids));
                         known.entry(target.clone()).or_insert_with(connect);
                     }
+                    mdt.leave_out_mdts(left_out);
                 }
                 Err(error) => tracing::debug!(%error, "no configuration yet"),
             }

@@ -95,6 +95,10 @@ impl Served {
             replayable: true,
             timeouts,
         };
+        if let Role::Mdt(mdt) = &role {
+            // Before its first request: [`crate::Registrar::keep_connections`] reads it later.
+            mdt.await_configuration();
+        }
         let started = Target::start(world, store, config, operations, reverse).await;
         let target = started.map_err(|error| format!("{name}: {error}"))?;
         node.register(name.uuid(), Arc::clone(&target) as _, kind.portals());

@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -31,6 +32,11 @@ const MDTS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x207);
 const PARTS_IN_FLIGHT: u16 = 256;
 /// How long an MDT that the configuration is to name is waited for: as long as it is read again at the latest.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The same while this MDT recovers: a replay that is refused evicts its client, and one that waits keeps all clients waiting.
+const PATIENCE_OF_RECOVERY: Duration = Duration::from_secs(60);
+/// Readings of the configuration that do not name an MDT, after which it is not awaited any more: it is gone for good. One that has
+/// just joined is in the next.
+const READINGS: u64 = 3;
 /// The number of the MDT that gives out sequences.
 const CONTROLLER: u16 = 0;
 
@@ -44,7 +50,10 @@ pub(crate) struct OtherMdts {
     channels: RwLock<BTreeMap<u16, Arc<dyn Channel>>>,
     /// Where a configuration names the other MDTs: those that it leaves out.
     left_out: RwLock<Option<BTreeSet<u16>>>,
-    /// Any of the two has changed.
+    /// How often the configuration was read, and how often it had been when an MDT was first asked for that it did not name.
+    readings: AtomicU64,
+    missed: Mutex<BTreeMap<u16, u64>>,
+    /// Any of these has changed.
     configured: Notify,
     /// One at a time is compared with what is recorded, and recorded.
     recording: Mutex<()>,
@@ -61,6 +70,8 @@ impl OtherMdts {
             answered: Mutex::default(),
             channels: RwLock::default(),
             left_out: RwLock::default(),
+            readings: AtomicU64::new(0),
+            missed: Mutex::default(),
             configured: Notify::new(),
             recording: Mutex::default(),
             refused: Mutex::default(),
@@ -131,9 +142,18 @@ impl OtherMdts {
 
     /// Whether an MDT that has sequences is still to be named by the configuration.
     fn is_awaited(&self, index: u16) -> bool {
-        let left_out = self.left_out.read();
-        let is_to_come = left_out.as_ref().is_some_and(|it| !it.contains(&index));
-        is_to_come && !self.channels.read().contains_key(&index)
+        let is_to_come = {
+            let left_out = self.left_out.read();
+            left_out.as_ref().is_some_and(|it| !it.contains(&index))
+        };
+        is_to_come && !self.channels.read().contains_key(&index) && !self.is_gone(index)
+    }
+
+    /// Whether the configuration has not named an MDT in as many readings as show that it does not any more.
+    fn is_gone(&self, index: u16) -> bool {
+        let readings = self.readings.load(Ordering::Acquire);
+        let first = *self.missed.lock().entry(index).or_insert(readings);
+        readings >= first.saturating_add(READINGS)
     }
 
     async fn until_configured(&self, index: u16) {
@@ -172,10 +192,16 @@ impl Mdt {
         self.note_other_mdts();
     }
 
-    /// A configuration names the other MDTs, but for these. From the first call on one that is neither added nor left out is
-    /// waited for, as the configuration that names it has not been read: so is each after a start.
+    /// A configuration will name the other MDTs. From now on one that is not added yet is waited for, as the configuration has not
+    /// been read: so is each after a start.
+    pub fn await_configuration(&self) {
+        self.other_mdts.left_out.write().get_or_insert_default();
+    }
+
+    /// The configuration was read, and named the other MDTs that were added, but left out these.
     pub fn leave_out_mdts(&self, indexes: BTreeSet<u16>) {
         *self.other_mdts.left_out.write() = Some(indexes);
+        self.other_mdts.readings.fetch_add(1, Ordering::AcqRel);
         self.other_mdts.configured.notify_waiters();
     }
 
@@ -188,19 +214,19 @@ impl Mdt {
     /// Waits for an MDT that a configuration is still to name: what is asked of this one before it has read that.
     ///
     /// # Errors
-    /// [`Errno::EINPROGRESS`] if it takes long: the client asks again, and all that it has sent meanwhile goes on. Who
-    /// recovers waits on.
+    /// [`Errno::EINPROGRESS`] if it takes long: the client asks again, and all that it has sent meanwhile goes on. While this
+    /// MDT recovers there is none: what is not named in a minute is refused by who asks.
     pub(crate) async fn until_configured(&self, mdt: MdtIndex) -> Result<(), Errno> {
         if !self.other_mdts.is_awaited(mdt.0) {
             return Ok(());
         }
         let target = self.target.get().and_then(Weak::upgrade).ok_or(Errno::EINPROGRESS)?;
         let configured = self.other_mdts.until_configured(mdt.0);
+        let clock = &*target.world().clock;
         if target.is_recovering() {
-            configured.await;
+            let _named = within(clock, PATIENCE_OF_RECOVERY, configured).await;
             return Ok(());
         }
-        let clock = &*target.world().clock;
         within(clock, PATIENCE, configured).await.ok_or(Errno::EINPROGRESS)
     }
 

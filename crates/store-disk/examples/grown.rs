@@ -12,7 +12,7 @@ use std::{path::PathBuf, time::Instant};
 use bytes::Bytes;
 use rustix::time::{ClockId, clock_gettime};
 use sheen_store::{AttributePatch, Attributes, FileKind, Store, Transaction};
-use sheen_store_disk::{FormatOptions, OpenOptions, StoreDisk};
+use sheen_store_disk::{FormatOptions, MEMTABLE_BYTES_OF_MDT, OpenOptions, StoreDisk};
 use sheen_types::{Fid, Timestamp};
 
 const DIRECTORY: Fid = Fid::new(0x2_0000_0400, 1);
@@ -106,7 +106,9 @@ fn main() {
         || std::env::temp_dir().join(format!("sheen-grown-{}", std::process::id())),
         PathBuf::from,
     );
-    StoreDisk::format(&dir, &FormatOptions::default()).expect("format works");
+    let format =
+        FormatOptions { memtable_bytes: MEMTABLE_BYTES_OF_MDT, ..FormatOptions::default() };
+    StoreDisk::format(&dir, &format).expect("format works");
     let options = OpenOptions { cache_bytes: cache_mib << 20, ..OpenOptions::default() };
     let store = StoreDisk::open(&dir, &options).expect("open works");
     let mut transaction = Transaction::new();

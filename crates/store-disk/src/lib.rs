@@ -66,13 +66,13 @@
 //! - A read of what is in memory: one shard lock, one to three hash lookups, no system call.
 //! - Size and blocks of an object: no system call once known.
 //! - Memory: `cache_bytes` for the active group, the clean cache and fjall's blocks (`memory`). On top come the committing
-//!   group, fjall's memtables, 32 MiB where there are many changes, those being flushed, and filters and indexes of tables,
+//!   group, fjall's memtables, 16 MiB of an MDT and 4 of another target, those being flushed, and filters and indexes of tables,
 //!   about 7 MB for each million of files.
 //! - A lookup of a name that is absent reads no file.
 //!
 //! In one directory, by `cargo run --profile quick -p sheen-store-disk --example grown 1000000 32` on the same machine, beside
-//! other builds: microseconds of CPU each, and in brackets before filters stayed in memory and memtables were 16 MiB
-//! instead of 1. A create looks for its name first.
+//! other builds: microseconds of CPU each, with memtables of 16 MiB, and in brackets with 1 MiB and filters that are read from
+//! files. A create looks for its name first.
 //!
 //! | files | create | absent name | any name | any file | unlink |
 //! |---|---|---|---|---|---|
@@ -120,7 +120,9 @@ use sheen_types::Fid;
 pub const EACH_LINE: &str = "sheen_each_line";
 
 pub use error::DiskError;
-pub use format::{CAPACITY_KEY, Config, FORMAT_VERSION, FormatOptions, LABEL_KEY};
+pub use format::{
+    CAPACITY_KEY, Config, FORMAT_VERSION, FormatOptions, LABEL_KEY, MEMTABLE_BYTES_OF_MDT,
+};
 pub use salvage::{Salvaged, salvage};
 
 use crate::{

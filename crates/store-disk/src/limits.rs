@@ -19,10 +19,13 @@ pub(crate) const OVERLAY_SHARDS: usize = 64;
 pub(crate) const CACHE_BYTES_DEFAULT: usize = 32 << 20;
 /// With less, nothing is found in the caches.
 pub(crate) const CACHE_BYTES_MIN: usize = 4 << 20;
-/// Each of fjall's two large memtables goes to a table at this size: four of them are merged with all tables of the next
-/// level, whose keys are all over, so smaller ones are merged with more for each byte of theirs. fjall keeps it with
-/// the keyspace when that is made. What is in memtables is read back from the journal at a start after a crash.
-pub(crate) const MEMTABLE_BYTES: u64 = 16 << 20;
+/// Each of fjall's two large memtables goes to a table at this size. fjall keeps it with the keyspace when that is made. What is in
+/// memtables is read back from the journal at a start after a crash.
+pub(crate) const MEMTABLE_BYTES: u64 = 2 << 20;
+/// Smaller ones are not worth a file.
+pub(crate) const MEMTABLE_BYTES_MIN: u64 = 1 << 20;
+/// Of a store's capacity a memtable is one part in so many at most: what is removed makes room only once tables are merged.
+pub(crate) const MEMTABLE_SHARE: u64 = 64;
 /// That of the counters: a handful of keys.
 pub(crate) const META_MEMTABLE_BYTES: u64 = 1 << 20;
 /// Open files of objects by default; six stores stay under the usual limit of 1,024 for a process

@@ -38,7 +38,8 @@ pub(crate) struct Candidates<'a> {
 }
 
 impl Mdt {
-    /// What a wish for a new directory here comes to now. After a start it waits until all MDTs are named that there are.
+    /// What a wish for a new directory here comes to now. One of several stripes waits after a start until all MDTs are named that
+    /// there are.
     ///
     /// # Errors
     /// Those of [`StripePlan::choose`]; [`Errno::EINPROGRESS`] if that takes long.
@@ -48,7 +49,7 @@ impl Mdt {
         wish: &DirectoryWish,
     ) -> Result<Option<StripePlan>, Errno> {
         let mut remote = self.sequences.other_mdts();
-        for mdt in &remote {
+        for mdt in remote.iter().filter(|_| says_several(wish)) {
             self.until_configured(*mdt).await?;
         }
         remote.extend(self.other_mdts.indexes().into_iter().map(MdtIndex));

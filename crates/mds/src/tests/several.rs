@@ -392,28 +392,51 @@ fn what_only_another_mdt_has_is_refused_by_name() {
     run(test, &world);
 }
 
-/// As after a start: MDT0000 knows from its store that there is an MDT0001, and not yet where.
+/// As after a start: MDT0000 knows from its store that there is an MDT0001, and not yet where. And a directory of that one.
+async fn before_the_configuration(inner: &TestWorld) -> (Server, Server, Fid) {
+    let store = || {
+        let commits = Commits::Immediate;
+        Arc::new(StoreMem::new(MemOptions { commits, ..MemOptions::default() }))
+    };
+    let (first, second) = (start(inner, 0, store()).await, start(inner, 1, store()).await);
+    join(&second, &first).await;
+    second.mdt.until_open().await;
+    let parent = second.client("b").await.next_fid();
+    let kind = FileKind::Directory;
+    super::checks::apply(&second.store, |change| {
+        change.create(parent, Attributes { kind, links: 2, ..Attributes::default() });
+    });
+    first.mdt.await_configuration();
+    (first, second, parent)
+}
+
+#[test]
+fn an_mdt_that_no_configuration_names_any_more_is_not_waited_for() {
+    let world = TestWorld::new(412);
+    let inner = world.clone();
+    let test = async move {
+        let (first, _second, parent) = before_the_configuration(&inner).await;
+        let here = first.client("a").await;
+        assert_eq!(here.mkdir(parent, "d").await, Err(Errno::EINPROGRESS));
+        for _ in 0..3 {
+            first.mdt.leave_out_mdts(BTreeSet::new());
+        }
+        let begun = inner.world().clock.now();
+        assert_eq!(here.mkdir(parent, "d").await, Err(Errno::EOPNOTSUPP));
+        assert!(inner.world().clock.now().since(begun) < Duration::from_secs(1));
+    };
+    run(test, &world);
+}
+
 #[test]
 fn what_is_about_an_mdt_that_the_configuration_is_still_to_name_waits_for_it() {
     let world = TestWorld::new(411);
     let inner = world.clone();
     let test = async move {
-        let store = || {
-            let commits = Commits::Immediate;
-            Arc::new(StoreMem::new(MemOptions { commits, ..MemOptions::default() }))
-        };
-        let (first, second) = (start(&inner, 0, store()).await, start(&inner, 1, store()).await);
-        join(&second, &first).await;
-        second.mdt.until_open().await;
-        let (here, there) = (first.client("a").await, second.client("b").await);
-        let parent = there.next_fid();
-        let kind = FileKind::Directory;
-        super::checks::apply(&second.store, |change| {
-            change.create(parent, Attributes { kind, links: 2, ..Attributes::default() });
-        });
+        let (first, second, parent) = before_the_configuration(&inner).await;
+        let (here, there) = (first.client("a").await, second.client("c").await);
         here.make(Fid::ROOT, "f", REGULAR | 0o644).await.expect("made");
         // A client asks again when it is answered so.
-        first.mdt.leave_out_mdts(BTreeSet::new());
         let early = here.mkdir(parent, "d").await;
         assert_eq!(early, Err(Errno::EINPROGRESS));
         let far = there.next_fid();

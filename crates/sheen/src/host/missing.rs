@@ -65,6 +65,7 @@ pub(super) fn format(cluster: &mut Cluster, wanted: Wanted, undo: &mut Undo) -> 
             capacity_bytes,
             label: config.name(),
             config: config.to_values(),
+            memtable_bytes: config.memtable_bytes(),
             ..FormatOptions::default()
         };
         let path = cluster.directory.join(name);

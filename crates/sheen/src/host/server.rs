@@ -95,7 +95,7 @@ pub(crate) struct Server {
     #[arg(long)]
     no_new_targets: bool,
     /// Memory for the caches of all its stores together, in MiB [default: a sixteenth of the machine's, or of what its
-    /// control group allows; 128 at least, 8192 at most]
+    /// control group allows; 128 at least, 1024 at most]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     store_memory: Option<u64>,
     /// Serve metrics over HTTP, in the OpenMetrics format, at this address, or at this port of the loopback address

@@ -1,16 +1,17 @@
 //! How much memory the stores of a server process use for caches, and which of it each has.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use sheen_assembly::TargetLabel;
 use sheen_types::TargetKind;
 
 /// Of the machine's memory, or of what its control group allows, the stores of a process use one part in so many.
 const SHARE: u64 = 16;
-/// What they use by default, at least and at most: more helps where more than ten million files are in use at once.
+/// What they use by default, at least and at most: there may be several such processes, and more is asked for where millions of
+/// files are in use at once.
 const BYTES_MIN: u64 = 128 << 20;
-const BYTES_MAX: u64 = 8 << 30;
+const BYTES_MAX: u64 = 1 << 30;
 /// An MGT's: its logs are small.
 const MGT_BYTES: u64 = 4 << 20;
 /// Shares of an MDT and an OST: of each file an MDT has its inode, its attributes and its name, and an OST, one of several, an
@@ -61,14 +62,32 @@ fn machine_bytes() -> Option<u64> {
 /// What the control groups of this process allow, the narrowest: a container's, or that of a systemd unit.
 fn group_bytes() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let top = Path::new("/sys/fs/cgroup");
-    let own: PathBuf = top.join(path);
-    let limits = own.ancestors().take_while(|group| group.starts_with(top));
-    limits.filter_map(|group| limit(&fs::read_to_string(group.join("memory.max")).ok()?)).min()
+    let mut limits = Vec::new();
+    for (top, path, files) in groups.lines().filter_map(group_of) {
+        let own = top.join(path);
+        for group in own.ancestors().take_while(|group| group.starts_with(top)) {
+            let said = files.iter().filter_map(|file| fs::read_to_string(group.join(file)).ok());
+            limits.extend(said.filter_map(|text| limit(&text)));
+        }
+    }
+    limits.into_iter().min()
 }
 
-/// What a `memory.max` says; `None` for no limit.
+/// The group of a line of `/proc/self/cgroup` that limits memory: the top of the tree, its path below, and the files that say how
+/// much there is, or from where on it is throttled. Of both versions of control groups.
+fn group_of(line: &str) -> Option<(&'static Path, &str, &'static [&'static str])> {
+    let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+    let path = path.trim_start_matches('/');
+    match controllers {
+        "" => Some((Path::new("/sys/fs/cgroup"), path, &["memory.max", "memory.high"])),
+        _ if controllers.split(',').any(|controller| controller == "memory") => {
+            Some((Path::new("/sys/fs/cgroup/memory"), path, &["memory.limit_in_bytes"]))
+        }
+        _ => None,
+    }
+}
+
+/// What such a file says; `None` for no limit.
 fn limit(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
@@ -97,6 +116,12 @@ mod tests {
     #[test]
     fn the_machine_and_its_control_groups_say_how_much_there_is() {
         assert_eq!((limit("max\n"), limit("1073741824\n")), (None, Some(1 << 30)));
+        let group = |line| group_of(line).map(|(top, path, files)| (top.join(path), files[0]));
+        let in_second = ("/sys/fs/cgroup/system.slice/a".into(), "memory.max");
+        assert_eq!(group("0::/system.slice/a"), Some(in_second));
+        let in_first = ("/sys/fs/cgroup/memory/docker/b".into(), "memory.limit_in_bytes");
+        assert_eq!(group("9:memory:/docker/b"), Some(in_first));
+        assert_eq!((group("5:cpu,cpuacct:/docker/b"), group("bogus")), (None, None));
         assert!(machine_bytes().is_some_and(|bytes| bytes > 64 << 20));
         let bytes = by_default();
         assert!((BYTES_MIN..=BYTES_MAX).contains(&bytes), "{bytes}");

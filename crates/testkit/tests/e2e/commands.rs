@@ -193,7 +193,8 @@ fn directories_lie_on_the_one_mdt_and_files_go_by_their_fids() {
         says(cluster, "lfs getdirstripe @a", 0, plain)?;
         says(cluster, "lfs mkdir -i 1 @d", 19, "No such device")?;
         says(cluster, "lfs mkdir -i 0 @a", 17, "File exists")?;
-        says(cluster, "lfs mkdir -D @a", 95, "'-D' is not supported")?;
+        says(cluster, "lfs mkdir -D @a", 0, "")?;
+        says(cluster, "lfs setdirstripe -d @a", 0, "")?;
         says(cluster, "lfs mkdir -i 0 /tmp/no-lustre", 19, "not on a Lustre filesystem")?;
         says(cluster, "lfs getdirstripe /tmp", 25, "Inappropriate ioctl")?;
         fs::create_dir(cluster.mnt().join("a/below")).context("mkdir")?;

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use sheen_store_disk::Config;
+use sheen_store_disk::{Config, MEMTABLE_BYTES_OF_MDT};
 use sheen_types::{Nid, TargetKind, TargetName};
 
 const TYPES: &str = "types";
@@ -95,6 +95,15 @@ impl TargetConfig {
     pub(super) fn parameters(&self) -> Vec<String> {
         let nodes = self.mgs_nodes.iter().map(|node| format!("{MGSNODE}={}", node_text(node)));
         nodes.chain(self.params.iter().map(|(key, value)| format!("{key}={value}"))).collect()
+    }
+
+    /// What its store gathers before it writes a table: an MDT may have millions of names.
+    #[must_use]
+    pub fn memtable_bytes(&self) -> u64 {
+        match self.kind {
+            Some(TargetKind::Mdt) => MEMTABLE_BYTES_OF_MDT,
+            _ => 0,
+        }
     }
 
     /// The lines of the store's configuration.

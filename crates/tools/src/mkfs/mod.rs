@@ -122,7 +122,7 @@ pub fn run(options: &Mkfs) -> Result<(), Fault> {
         label: config.name(),
         config: config.to_values(),
         reformat: options.reformat,
-        ..FormatOptions::default()
+        memtable_bytes: config.memtable_bytes(),
     };
     StoreDisk::format(&options.device, &format)
         .map_err(|error| not_formatted(&options.device, &error))?;
