@@ -120,7 +120,11 @@ fn a_wrong_command_line_gets_one_line() {
         ("lctl replace_nids bogus 1.2.3.4@tcp", 22, "error: replace_nids: Invalid argument"),
         ("lctl --dir /tmp dl", 19, "lctl: --dir /tmp: no file system in it is running"),
         ("lfs --dir nodir df", 2, "lfs: --dir nodir: No such file or directory"),
-        ("lfs mkdir -D d", 95, "lfs mkdir: option '-D' is not supported by Sheen yet"),
+        (
+            "lfs mkdir -D d",
+            2,
+            "lfs mkdir: cannot set default stripe on dir 'd': No such file or directory",
+        ),
         ("lfs mkdir -c x d", 4, "lfs mkdir: invalid stripe count 'x'"),
         (
             "lfs getdirstripe --bogus",

@@ -294,7 +294,7 @@ impl Committer {
         core.overlay.retire(&group);
         core.usage.set_metadata(core.database.bytes());
         core.files.check_host();
-        if !destroyed.is_empty() || core.files.has_unsynced() {
+        if !destroyed.is_empty() || core.files.has_unsynced() || core.usage.has_refused() {
             // The reaper lives as long as this thread; without it the next open sweeps.
             let _gone = reap.send(destroyed);
         }

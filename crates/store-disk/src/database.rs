@@ -388,6 +388,23 @@ impl Database {
         self.mark.sync().map_err(|error| StoreError::Io(self.named(&error)))
     }
 
+    /// Has what was removed make room: changes go to tables, and tables are merged. Where those are many, only as fast as new ones
+    /// come. Blocks.
+    pub(crate) fn make_room(&self) -> Result<(), StoreError> {
+        let all = [&self.objects, &self.keys];
+        for keyspace in all {
+            keyspace.rotate_memtable().map_err(|error| self.error(&error))?;
+        }
+        std::thread::sleep(limits::FLUSHED_AFTER);
+        if all.iter().map(|keyspace| keyspace.disk_space()).sum::<u64>() <= limits::MERGED_BYTES_MAX
+        {
+            for keyspace in all {
+                keyspace.major_compact().map_err(|error| self.error(&error))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Bytes of metadata: in tables, and on the way there.
     pub(crate) fn bytes(&self) -> u64 {
         self.objects.disk_space()

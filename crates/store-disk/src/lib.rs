@@ -105,6 +105,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, mpsc},
     thread::JoinHandle,
+    time::Instant,
 };
 
 use bytes::Bytes;
@@ -463,19 +464,32 @@ impl Core {
     /// Removes files of destroyed objects, and syncs what no caller syncs. Sleeps while there is nothing
     /// of either.
     fn reap(&self, destroyed: &mpsc::Receiver<Vec<DataFileId>>) {
+        let mut made_room: Option<Instant> = None;
         loop {
-            let names = match self.files.has_unsynced() {
-                true => destroyed.recv_timeout(limits::EPOCH_AGE_MAX),
-                false => destroyed.recv().map_err(mpsc::RecvTimeoutError::from),
+            // A change that is refused wakes nothing.
+            let looks_for_room =
+                made_room.is_some_and(|last| last.elapsed() < limits::LOOKS_FOR_ROOM_FOR);
+            let names = match (looks_for_room, self.files.has_unsynced()) {
+                (true, _) => destroyed.recv_timeout(limits::ROOM_MADE_AGE_MIN),
+                (false, true) => destroyed.recv_timeout(limits::EPOCH_AGE_MAX),
+                (false, false) => destroyed.recv().map_err(mpsc::RecvTimeoutError::from),
             };
             match names {
                 Ok(names) if !names.is_empty() => self.files.remove(&names),
                 Ok(_) => {}
+                Err(mpsc::RecvTimeoutError::Timeout) if looks_for_room => {}
                 Err(mpsc::RecvTimeoutError::Timeout) => self.end_epoch(),
                 Err(mpsc::RecvTimeoutError::Disconnected) => return,
             }
             if self.files.epoch_age() >= limits::EPOCH_AGE_MAX {
                 self.end_epoch();
+            }
+            let is_due = made_room.is_none_or(|last| last.elapsed() >= limits::ROOM_MADE_AGE_MIN);
+            if is_due && self.usage.take_refused() {
+                // A failure is said by the database, and met by the next commit.
+                let _said = self.database.make_room();
+                self.usage.set_metadata(self.database.bytes());
+                made_room = Some(Instant::now());
             }
         }
     }

@@ -26,6 +26,14 @@ pub(crate) const MEMTABLE_BYTES: u64 = 2 << 20;
 pub(crate) const MEMTABLE_BYTES_MIN: u64 = 1 << 20;
 /// Of a store's capacity a memtable is one part in so many at most: what is removed makes room only once tables are merged.
 pub(crate) const MEMTABLE_SHARE: u64 = 64;
+/// A memtable is a table after this, where the disk is not busy.
+pub(crate) const FLUSHED_AFTER: Duration = Duration::from_millis(500);
+/// A full store merges all of its tables at once only if they are no larger: some seconds of work.
+pub(crate) const MERGED_BYTES_MAX: u64 = 256 << 20;
+/// Between two times that a full store looks for room.
+pub(crate) const ROOM_MADE_AGE_MIN: Duration = Duration::from_secs(5);
+/// How long it goes on looking, without being woken, whether more was refused.
+pub(crate) const LOOKS_FOR_ROOM_FOR: Duration = Duration::from_secs(60);
 /// That of the counters: a handful of keys.
 pub(crate) const META_MEMTABLE_BYTES: u64 = 1 << 20;
 /// Open files of objects by default; six stores stay under the usual limit of 1,024 for a process

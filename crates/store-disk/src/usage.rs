@@ -7,7 +7,7 @@
 //!
 //! A share of the capacity is kept for transactions that free something.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use sheen_store::{Change, StoreError, Transaction};
 
@@ -21,6 +21,7 @@ pub(crate) struct Usage {
     metadata: AtomicU64,
     reserved: AtomicU64,
     host_available: AtomicU64,
+    has_refused: AtomicBool,
 }
 
 /// Room for a write under way.
@@ -43,6 +44,7 @@ impl Usage {
             metadata: AtomicU64::new(0),
             reserved: AtomicU64::new(0),
             host_available: AtomicU64::new(u64::MAX),
+            has_refused: AtomicBool::new(false),
         }
     }
 
@@ -123,9 +125,21 @@ impl Usage {
             None => self.host_available.load(Ordering::Relaxed) < limits::HOST_RESERVE_BYTES,
         };
         if full && grows(transaction) {
+            self.has_refused.store(true, Ordering::Relaxed);
             return Err(StoreError::NoSpace);
         }
         Ok(())
+    }
+
+    /// See [`Self::take_refused`].
+    pub(crate) fn has_refused(&self) -> bool {
+        self.has_refused.load(Ordering::Relaxed)
+    }
+
+    /// Whether a transaction was refused since the last call, for want of the store's own room: what was removed makes none before
+    /// tables are merged. Where the host's disk is full there is no room to merge in.
+    pub(crate) fn take_refused(&self) -> bool {
+        self.has_refused.swap(false, Ordering::Relaxed) && self.capacity.is_some()
     }
 }
 

@@ -263,6 +263,13 @@ fn capacity_holds_for_metadata() {
     assert!(number > 500, "only {number} objects of 4 KiB in 8 MiB");
     destroy(&store, 0);
     assert!(store.attributes(Fid::new(1, 1)).is_ok());
+    (1..number).for_each(|number| destroy(&store, number));
+    let begun = std::time::Instant::now();
+    while let Err(error) = create(&store, number) {
+        assert_eq!(error, StoreError::NoSpace);
+        assert!(begun.elapsed().as_secs() < 20, "removing all made no room: {:?}", store.space());
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
 }
 
 /// A disk that is really full refuses data and new objects, and serves everything else.
