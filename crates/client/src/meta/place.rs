@@ -99,7 +99,8 @@ impl Meta {
     /// Where `name` is in a directory. No RPC where that is known, else one.
     ///
     /// # Errors
-    /// `EBADF` if the directory's hash is unknown, as Lustre's client: a name may be in any stripe then ([`Self::all_places`]), and none is made; `ENODEV` if the stripe was lost; those of a getattr.
+    /// `EBADF` if the directory's hash is unknown, as Lustre's client: a name may be in any stripe then
+    /// ([`Self::all_places`]), and none is made; `ENODEV` if the stripe was lost; those of a getattr.
     pub(crate) async fn place<'a>(
         &self,
         who: &Credentials,
