@@ -607,3 +607,27 @@ fn nothing_is_kept_of_a_client_that_is_refused() {
         &world,
     );
 }
+
+/// Else it would be acknowledged, and lost with the directory at its last close.
+#[test]
+fn nothing_is_made_in_a_removed_directory_that_is_open() {
+    let world = TestWorld::new(31);
+    let inner = world.clone();
+    let test = async move {
+        let server = Server::start(&inner, 1).await;
+        let (one, two) = (server.client("one").await, server.client("two").await);
+        let removed = one.mkdir(Fid::ROOT, "d").await.expect("made");
+        let file = two.make(Fid::ROOT, "f", REGULAR | 0o644).await.expect("made");
+        two.mkdir(Fid::ROOT, "e").await.expect("made");
+        let flags = MdsOpenFlags::READ | MdsOpenFlags::DIRECTORY;
+        let kept = one.open_fid(removed, flags).await.expect("opened");
+        two.rmdir(Fid::ROOT, "d").await.expect("it is empty");
+        assert_eq!(one.mkdir(removed, "a").await, Err(Errno::ENOENT));
+        assert_eq!(one.make(removed, "b", REGULAR | 0o644).await, Err(Errno::ENOENT));
+        assert_eq!(one.link(file, removed, "c").await, Err(Errno::ENOENT));
+        assert_eq!(one.rename((Fid::ROOT, "f"), (removed, "f")).await, Err(Errno::ENOENT));
+        assert_eq!(one.rename((Fid::ROOT, "e"), (removed, "e")).await, Err(Errno::ENOENT));
+        one.close(&kept).await.expect("closed");
+    };
+    run(test, &world);
+}
