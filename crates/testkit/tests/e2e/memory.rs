@@ -85,7 +85,7 @@ fn a_program_that_waits_with_its_memory_locked_stops_no_call_where_jobs_are_name
         let ended_early = child.try_wait().context("wait")?;
         process::go_on(cluster.server_pid()?)?;
         written?;
-        ensure(ended_early.is_none(), || "nothing of it waited".to_owned())?;
+        ensure(ended_early.is_none(), || format!("nothing of it waited: {ended_early:?}"))?;
         let status = status?;
         let mount = status.lines().find(|line| line.starts_with("mount:")).unwrap_or_default();
         ensure(!mount.contains("does not answer"), || status.clone())?;
