@@ -20,8 +20,10 @@ mod ask;
 mod complete;
 mod execute;
 mod hold;
+mod initiator;
 mod link;
 mod make;
+mod move_name;
 mod parts;
 mod recover;
 mod remove;
@@ -38,6 +40,8 @@ use sheen_types::{ChangeId, MdtIndex};
 use self::hold::MdtExclusion;
 
 pub(crate) use self::ask::Order;
+pub(crate) use self::initiator::Initiator;
+pub(crate) use self::move_name::NameMoved;
 #[cfg(test)]
 pub(crate) use self::recover::RecordsBeingRead;
 pub(crate) use self::striped::StripedChange;
