@@ -28,6 +28,7 @@ mod parts;
 mod recover;
 mod remove;
 mod rename;
+mod restripe;
 mod striped;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +45,7 @@ pub(crate) use self::initiator::Initiator;
 pub(crate) use self::move_name::NameMoved;
 #[cfg(test)]
 pub(crate) use self::recover::RecordsBeingRead;
+pub(crate) use self::restripe::{Restripe, RestripeEnd};
 pub(crate) use self::striped::StripedChange;
 
 /// What the coordinator keeps.

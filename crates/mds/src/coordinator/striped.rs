@@ -197,13 +197,14 @@ impl Parts<'_> {
 ///
 /// # Errors
 /// [`Errno::E2BIG`].
-fn may_be_read<'a>(mut values: impl Iterator<Item = &'a Bytes>) -> Result<(), Errno> {
+pub(super) fn may_be_read<'a>(mut values: impl Iterator<Item = &'a Bytes>) -> Result<(), Errno> {
     match values.all(|value| value.len() <= RESULT_BYTES_MAX) {
         true => Ok(()),
         false => Err(Errno::E2BIG),
     }
 }
 
-fn child(fid: Fid) -> Child {
+/// What the name of a stripe stands for.
+pub(super) fn child(fid: Fid) -> Child {
     Child { fid, kind: FileKind::Directory }
 }

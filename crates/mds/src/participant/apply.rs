@@ -246,6 +246,9 @@ impl Building<'_> {
             Update::RefDel(fid) => self.changes.add_links(fid, -1),
             Update::AttrSet(fid, said) => self.changes.patch(fid, patch_of(&said)),
             Update::XattrSet(fid, name, value) => {
+                if name.to_text() == xattrs::LMV {
+                    self.changes.note_layout(fid, &value)?;
+                }
                 self.changes.set_xattr(fid, &name.to_text(), value);
             }
             Update::XattrDel(fid, name) => self.changes.remove_xattr(fid, &name.to_text()),

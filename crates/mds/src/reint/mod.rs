@@ -3,6 +3,7 @@
 mod create;
 pub(crate) mod link;
 pub(crate) mod rename;
+mod restripe;
 mod setattr;
 mod setxattr;
 pub(crate) mod unlink;

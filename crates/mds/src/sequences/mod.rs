@@ -248,14 +248,14 @@ impl Sequences {
             Some(range) if self.is_controller() || !is_half_used => return Ok(range),
             // Asked for early: the controller may be away when it is needed.
             Some(range) => {
-                if let Err(errno) = self.take_another_range(context, last.end).await {
+                if let Err(errno) = self.take_another_range(target, last.end).await {
                     tracing::warn!(%errno, "half of the sequences of FIDs are used up, and MDT0000 gives no more yet");
                 }
                 return Ok(range);
             }
             None => {}
         }
-        let range = self.take_another_range(context, last.end).await?;
+        let range = self.take_another_range(target, last.end).await?;
         tracing::warn!(
             start = range.start,
             "all sequences of FIDs are used up; took another range"
@@ -264,7 +264,7 @@ impl Sequences {
     }
 
     /// The own range behind the last one.
-    async fn take_another_range(&self, context: &Context, last: u64) -> Result<LuSeqRange, Errno> {
+    async fn take_another_range(&self, target: &Target, last: u64) -> Result<LuSeqRange, Errno> {
         let (index, kind) = (u32::from(self.index), SeqRangeFlags::MDT);
         let asked = self.controller.get().super_range(index, kind, Some(last));
         let clock = &*target.world().clock;
