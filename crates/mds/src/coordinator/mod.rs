@@ -22,6 +22,7 @@ mod execute;
 mod hold;
 mod link;
 mod make;
+mod old_place;
 mod parts;
 mod recover;
 mod remove;
@@ -38,6 +39,7 @@ use sheen_types::{ChangeId, MdtIndex};
 use self::hold::MdtExclusion;
 
 pub(crate) use self::ask::Order;
+pub(crate) use self::old_place::NewNameHold;
 #[cfg(test)]
 pub(crate) use self::recover::RecordsBeingRead;
 pub(crate) use self::striped::StripedChange;
