@@ -81,6 +81,20 @@ impl DirectoryLayout {
         }
     }
 
+    /// The layout by which a name is looked for before it is added. A stripe whose own part of a split or merge is through says
+    /// that none of its names moves any more, but names of other stripes may still be on their way to it.
+    ///
+    /// # Errors
+    /// [`LayoutError::Illegal`] for one that contradicts itself.
+    pub fn for_new_names(&self) -> Result<Self, LayoutError> {
+        if self.hash.0 & (LmvHash::SPLIT | LmvHash::MERGE) == 0 || self.change().is_some() {
+            return Ok(self.clone());
+        }
+        let hash = LmvHash(self.hash.0 | LmvHash::MIGRATION);
+        let (now, before) = super::stripings(hash, self.count, self.moving)?;
+        Ok(Self { hash, now, before, ..self.clone() })
+    }
+
     /// How names choose a stripe from now on, with flags that say of no change; and how many stripes those are, the first ones.
     #[must_use]
     pub fn wanted(&self) -> (LmvHash, u32) {

@@ -395,3 +395,17 @@ fn only_a_master_that_does_not_change_migrates_and_only_one_that_changes_ends() 
     let empty = MigrationTarget { stripes: Vec::new(), ..target() };
     assert!(layout(MASTERS[0]).migration_to(empty).is_err());
 }
+
+#[test]
+fn a_stripe_that_is_through_still_gets_names_from_other_ones() {
+    let through = layout(STRIPES[5]);
+    assert_eq!(through.change(), None);
+    let under_way = through.for_new_names().expect("a layout");
+    assert_eq!(under_way.change(), Some(LayoutChange::Split));
+    let name = names().into_iter().find(|name| through.places(name).expect("known").now == 1);
+    let places = under_way.places(&name.expect("one")).expect("known");
+    assert_eq!(places, NamePlaces { now: 1, before: Some(0) });
+    for index in [0, MIGRATION_TO_TWO, SPLIT] {
+        assert_eq!(layout(MASTERS[index]).for_new_names(), Ok(layout(MASTERS[index])));
+    }
+}

@@ -46,6 +46,14 @@ impl ExclusionRequest {
         self
     }
 
+    /// The same in the stripe of before, if there is one.
+    pub(super) fn added_in(self, old: Option<Fid>, name: &Name) -> Self {
+        match old {
+            Some(stripe) => self.added(stripe, name),
+            None => self,
+        }
+    }
+
     /// A name that is removed from the inode that it stands for.
     pub(super) fn removed(mut self, directory: Fid, name: &Name) -> Self {
         self.push(directory, name, NameNeeds::CHANGES | NameNeeds::INODE | NameNeeds::NEEDED);
@@ -298,6 +306,17 @@ impl DistributedHold {
     /// Who coordinates.
     pub(super) fn mdt(&self) -> Arc<Mdt> {
         Arc::clone(&self.mdt)
+    }
+
+    /// Whether a name is excluded.
+    pub(super) fn has_name(&self, directory: Fid, name: &Name) -> bool {
+        self.names.iter().any(|(it, named, _)| *it == directory && named == name)
+    }
+
+    /// Whether a directory has a name, or its stripe of before.
+    pub(super) fn is_there(&self, directory: Fid, old: Option<Fid>, name: &Name) -> bool {
+        let mut places = [Some(directory), old].into_iter().flatten();
+        places.any(|place| self.child(place, name).is_some())
     }
 
     /// What a name stands for.

@@ -24,6 +24,7 @@ mod initiator;
 mod link;
 mod make;
 mod move_name;
+mod old_place;
 mod parts;
 mod recover;
 mod remove;
@@ -43,6 +44,7 @@ use self::hold::MdtExclusion;
 pub(crate) use self::ask::Order;
 pub(crate) use self::initiator::Initiator;
 pub(crate) use self::move_name::NameMoved;
+pub(crate) use self::old_place::NewNameHold;
 #[cfg(test)]
 pub(crate) use self::recover::RecordsBeingRead;
 pub(crate) use self::restripe::{Restripe, RestripeEnd};

@@ -32,6 +32,7 @@ impl Mdt {
         record: &RecRename,
         (old, new): (Name, Name),
     ) -> Result<Outcome, Errno> {
+        let mut before = None;
         loop {
             let source = self.find_on_any_mdt(&context.target, record.fid1, &old).await?;
             let victim = self.find_on_any_mdt(&context.target, record.fid2, &new).await?;
@@ -46,6 +47,7 @@ impl Mdt {
             let wanted = ExclusionRequest { renames, ..ExclusionRequest::default() }
                 .removed(record.fid1, &old);
             let wanted = wanted.replaced(record.fid2, &new).inode(seen.source.fid);
+            let wanted = wanted.added_in(before, &new);
             let stripes = match replaced {
                 Some(victim) => self.stripes_of(victim.fid)?,
                 None => Vec::new(),
@@ -60,6 +62,18 @@ impl Mdt {
             if found != seen {
                 continue;
             }
+            if found.victim.is_none() {
+                let place = (record.fid2, &new);
+                let missing = self.missing_old_place(context, &held, place).await?;
+                if missing.is_some() {
+                    before = missing;
+                    continue;
+                }
+                // It is replaced where it is.
+                if before.is_some_and(|stripe| held.child(stripe, &new).is_some()) {
+                    return Err(Errno::ESTALE);
+                }
+            }
             let moved = moved(record, &held, (&old, &new), found)?;
             if moved.victim.as_ref().is_some_and(|victim| victim.fid == moved.source.fid) {
                 // Two names of one inode: nothing is to be done.
@@ -72,7 +86,9 @@ impl Mdt {
             may_move(&moved, &held, || circle, |fid| Ok(held.is_empty_with(fid, &stripes)))?;
             let parts = self.parts_of_move(context, &held, &moved, &stripes).await?;
             let done = ReplyRecording::Done;
-            if let Executed::Again = self.execute_distributed(context.into(), held, parts, done).await? {
+            if let Executed::Again =
+                self.execute_distributed(context.into(), held, parts, done).await?
+            {
                 continue;
             }
             let time = context.target.world().clock.now().since(context.arrived).as_micros();

@@ -34,23 +34,31 @@ impl Mdt {
         super::hold::may_coordinate(context.into())?;
         if !self.is_remote(parent) {
             // What is refused takes nothing from clients, nor a FID.
+            self.old_place(parent, name.as_bytes())?;
             self.may_add(&spec.caller, &self.directory(parent)?, name, FileKind::Directory)?;
         }
         let stripes = self.new_fids(&context.target, &plan.mdts).await?;
         let layout = DirectoryLayout::new(MdtIndex(self.index), plan.hash, stripes.clone());
         let layout = layout.map_err(|_| Errno::EINVAL)?;
+        let mut old = None;
         loop {
-            let held = self
-                .hold_distributed(context.into(), ExclusionRequest::default().added(parent, name))
-                .await?;
+            let wanted = ExclusionRequest::default().added(parent, name).added_in(old, name);
+            let held = self.hold_distributed(context.into(), wanted).await?;
             let parent = held.directory(parent)?;
-            let is_there = held.child(parent.fid, name).is_some();
+            let missing = self.missing_old_place(context, &held, (parent.fid, name)).await?;
+            if missing.is_some() {
+                old = missing;
+                continue;
+            }
+            let is_there = held.is_there(parent.fid, old, name);
             may_add(&spec.caller, (&parent, &held), (name, is_there), FileKind::Directory)?;
             let new = self.build_inode_in(context, (&parent, &held), spec.again())?;
             let mut parts = Parts::new(self, context.into());
             parts.create_striped(&new, (parent.fid, name), &layout, &stripes).await?;
             let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
-            if let Executed::Done = self.execute_distributed(context.into(), held, parts, done).await? {
+            if let Executed::Done =
+                self.execute_distributed(context.into(), held, parts, done).await?
+            {
                 return Ok(new.inode);
             }
         }
@@ -99,7 +107,9 @@ impl Mdt {
                 parts.change(fid, &change).await?;
             }
             let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
-            if let Executed::Done = self.execute_distributed(context.into(), held, parts, done).await? {
+            if let Executed::Done =
+                self.execute_distributed(context.into(), held, parts, done).await?
+            {
                 return Ok(());
             }
         }

@@ -11,7 +11,7 @@ use sheen_wire::out::{ObjectUpdate, SentPart, Update};
 
 use super::exclude::{merged, needs_of, revoke, uses_of};
 use super::reads::{attributes_of, patch_of};
-use super::table::{Entry, Key, Revoked};
+use super::table::{Entry, Key, KeyRef, Revoked};
 use crate::change_set::ChangeSet;
 use crate::directory::Child;
 use crate::exclusion::ExclusionGuard;
@@ -39,6 +39,8 @@ pub(crate) struct PartGuard<'a> {
 struct Building<'a> {
     changes: ChangeSet<'a>,
     created: BTreeSet<Fid>,
+    /// Files that have given their layouts away: their objects stay when they go.
+    without_layout: BTreeSet<Fid>,
     /// The lists of names that change, of each inode once.
     links: BTreeMap<Fid, LinkEa>,
 }
@@ -88,8 +90,12 @@ impl Mdt {
     /// # Errors
     /// [`Errno::EPROTO`] for a part that is none, [`Errno::ENOENT`] if something of it is not there, those of the store.
     pub(crate) fn changes_of(&self, updates: &[ObjectUpdate]) -> Result<Transaction, Errno> {
-        let (created, links) = (BTreeSet::new(), BTreeMap::new());
-        let mut building = Building { changes: self.change_set(), created, links };
+        let mut building = Building {
+            changes: self.change_set(),
+            created: BTreeSet::new(),
+            without_layout: BTreeSet::new(),
+            links: BTreeMap::new(),
+        };
         for update in updates {
             building.add(read(update)?)?;
         }
@@ -161,6 +167,12 @@ impl Entry {
     }
 
     fn covers(&self, key: &Key, alone: bool) -> bool {
+        // No name changes in a directory that is excluded alone.
+        if let Key::Name(directory, _) = key
+            && self.has_alone(KeyRef::Inode(*directory))
+        {
+            return true;
+        }
         self.has_alone(key.borrowed()) || !alone && self.has(key.borrowed())
     }
 }
@@ -241,6 +253,9 @@ impl Building<'_> {
             Update::Destroy(fid) if mdt.is_recovering() => {
                 self.changes.become_orphan(&mdt.inode(fid)?);
             }
+            Update::Destroy(fid) if self.without_layout.contains(&fid) => {
+                self.changes.destroy_inode(fid);
+            }
             Update::Destroy(fid) => self.changes.lose_last_name(&mdt.inode(fid)?)?,
             Update::RefAdd(fid) => self.changes.add_links(fid, 1),
             Update::RefDel(fid) => self.changes.add_links(fid, -1),
@@ -251,7 +266,13 @@ impl Building<'_> {
                 }
                 self.changes.set_xattr(fid, &name.to_text(), value);
             }
-            Update::XattrDel(fid, name) => self.changes.remove_xattr(fid, &name.to_text()),
+            Update::XattrDel(fid, name) => {
+                let name = name.to_text();
+                if name == xattrs::LOV {
+                    self.without_layout.insert(fid);
+                }
+                self.changes.remove_xattr(fid, &name);
+            }
             Update::IndexInsert { directory, name, child, mode } => {
                 let kind = sheen_store::FileKind::from_mode(mode).ok_or(Errno::EPROTO)?;
                 self.changes.insert_name(directory, &name, Child { fid: child, kind });

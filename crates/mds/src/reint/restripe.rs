@@ -59,8 +59,8 @@ impl Mdt {
             return Err(Errno::ENOTDIR);
         }
         let new_master = record.fid2;
-        let is_ours = !self.is_remote(new_master)
-            && self.sequences.may_make(new_master, &context.export);
+        let is_ours =
+            !self.is_remote(new_master) && self.sequences.may_make(new_master, &context.export);
         if !is_ours {
             return Err(Errno::EINVAL);
         }

@@ -117,13 +117,13 @@ impl Mdt {
             return Ok(());
         }
         let mdts = u32::try_from(self.sequences.other_mdts().len()).unwrap_or(u32::MAX);
-        let wanted = stripes.saturating_add(settings.split_delta()).min(mdts.saturating_add(1));
-        let count = NonZeroU32::new(wanted).filter(|count| count.get() > stripes.max(1));
+        // One stripe is what a directory without stripes is.
+        let wanted = stripes.saturating_add(settings.split_delta()).max(2);
+        let wanted = NonZeroU32::new(wanted.min(mdts.saturating_add(1)));
+        let count = wanted.filter(|count| count.get() > stripes.max(1));
         let count = count.ok_or(Errno::EALREADY)?;
-        let wish = DirectoryWish {
-            stripes: WishedStripes::Count(count),
-            ..DirectoryWish::default()
-        };
+        let wish =
+            DirectoryWish { stripes: WishedStripes::Count(count), ..DirectoryWish::default() };
         let links = self.links(directory)?;
         let link = links.entries.first().ok_or(Errno::ENOENT)?;
         let name = Name::new(&link.name).map_err(|_| Errno::EINVAL)?;

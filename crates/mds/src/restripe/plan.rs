@@ -95,8 +95,7 @@ impl RestripePlan {
         if wanted <= there {
             return Err(Errno::EINVAL);
         }
-        let mut used: BTreeMap<MdtIndex, u32> =
-            choices.ready.iter().map(|mdt| (*mdt, 0)).collect();
+        let mut used: BTreeMap<MdtIndex, u32> = choices.ready.iter().map(|mdt| (*mdt, 0)).collect();
         for mdt in choices.stripes {
             *used.entry(*mdt).or_default() += 1;
         }

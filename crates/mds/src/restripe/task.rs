@@ -268,7 +268,9 @@ impl Mdt {
                 }
             }
         }
-        if entries.len() == SCANNED && let Some(last) = last {
+        if entries.len() == SCANNED
+            && let Some(last) = last
+        {
             // The next key is larger.
             progress.from = [&last[..], &[0]].concat();
             progress.layout = Some(of_master);

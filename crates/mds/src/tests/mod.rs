@@ -30,6 +30,7 @@ mod recovery;
 mod renames;
 mod repairs;
 mod replays;
+mod restripes;
 mod rights;
 mod rmfid;
 mod several;
