@@ -10,6 +10,7 @@ use super::parts::Parts;
 use crate::Mdt;
 use crate::caller::{Caller, May};
 use crate::reint::unlink::{check_unlink_kind, remote_reply};
+use crate::striped::stripes_in;
 
 impl Mdt {
     /// Removes a name. Two requests to its MDT, and to each that has stripes of the directory that goes. `victim` is the inode that it
@@ -46,6 +47,10 @@ impl Mdt {
                 continue;
             }
             let inode = held.inode(victim)?;
+            if stripes_in(&held, victim)? != stripes {
+                // It was split or merged before it was excluded.
+                continue;
+            }
             let directory = (parent.fid, &parent.attributes);
             caller.may_remove(&held, directory, &inode.attributes)?;
             check_unlink_kind(is_rmdir, &inode)?;

@@ -31,6 +31,7 @@ mod renames;
 mod repairs;
 mod replays;
 mod restripes;
+mod restripes_lost;
 mod rights;
 mod rmfid;
 mod several;
