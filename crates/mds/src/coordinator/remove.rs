@@ -32,9 +32,13 @@ impl Mdt {
         let caller = Caller::from(record);
         let now = Timestamp::from_seconds(record.time);
         loop {
-            let stripes = self.stripes_of(victim)?;
-            let wanted = ExclusionRequest::default().removed(record.fid1, name).inode(victim);
-            let wanted = wanted.stripes(&stripes);
+            // What the client takes it for may be gone: then the name stands for another one.
+            let is_there = self.inode(victim).map(drop) != Err(Errno::ENOENT);
+            let stripes = if is_there { self.stripes_of(victim)? } else { Vec::new() };
+            let mut wanted = ExclusionRequest::default().removed(record.fid1, name);
+            if is_there {
+                wanted = wanted.inode(victim).stripes(&stripes);
+            }
             let held = self.hold_distributed(context.into(), wanted).await?;
             let parent = held.directory(record.fid1)?;
             caller.may(&held, parent.fid, &parent.attributes, May::EXEC)?;
