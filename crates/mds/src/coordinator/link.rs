@@ -30,7 +30,7 @@ impl Mdt {
         loop {
             let wanted = ExclusionRequest::default().added(record.fid2, name).added_in(old, name);
             let wanted = wanted.inode(record.fid1);
-            let held = self.hold_distributed(context, wanted).await?;
+            let held = self.hold_distributed(context.into(), wanted).await?;
             let (inode, parent) = (held.inode(record.fid1)?, held.directory(record.fid2)?);
             if inode.is_directory() {
                 return Err(Errno::EPERM);
@@ -44,12 +44,12 @@ impl Mdt {
             may_add(&caller, (&parent, &held), (name, is_there), inode.attributes.kind)?;
             may_get_link(&inode)?;
             let child = Child { fid: inode.fid, kind: inode.attributes.kind };
-            let mut parts = Parts::new(self, context);
+            let mut parts = Parts::new(self, context.into());
             parts.insert_name(parent.fid, name, child).await?;
             parts.touch(parent.fid, now, 0).await?;
             parts.relink(inode.fid, now, None, Some((parent.fid, name))).await?;
             let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
-            if let Executed::Done = self.execute_distributed(context, held, parts, done).await? {
+            if let Executed::Done = self.execute_distributed(context.into(), held, parts, done).await? {
                 return Ok(linked());
             }
         }

@@ -49,7 +49,7 @@ impl Mdt {
         let stripe = self.stripe_of(context, old, Order::InTurn).await?;
         let wanted = ExclusionRequest::default().added(directory, name).added(stripe, name);
         let wanted = inodes.iter().fold(wanted, |wanted, inode| wanted.inode(*inode));
-        let held = self.hold_distributed(context, wanted).await?;
+        let held = self.hold_distributed(context.into(), wanted).await?;
         let own = context.target.incarnation();
         let number = held.exclusion_on(own.mdt).ok_or(Errno::EPROTO)?.number;
         let held = NewNameHold { held, own: (own, number) };
@@ -113,7 +113,7 @@ impl Mdt {
         master: Fid,
         order: Order,
     ) -> Result<Vec<Fid>, Errno> {
-        let mdt = self.mdt_of(context, master).await?;
+        let mdt = self.mdt_of(&context.target, master).await?;
         if mdt.0 == self.index {
             return stripes_in(&*self.store, master);
         }

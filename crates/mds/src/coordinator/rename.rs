@@ -34,8 +34,8 @@ impl Mdt {
     ) -> Result<Outcome, Errno> {
         let mut before = None;
         loop {
-            let source = self.find_on_any_mdt(context, record.fid1, &old).await?;
-            let victim = self.find_on_any_mdt(context, record.fid2, &new).await?;
+            let source = self.find_on_any_mdt(&context.target, record.fid1, &old).await?;
+            let victim = self.find_on_any_mdt(&context.target, record.fid2, &new).await?;
             let seen = Children { source: source.ok_or(Errno::ENOENT)?, victim };
             // With two names of one inode nothing is replaced, wherever that lies.
             let replaced = victim.filter(|victim| victim.fid != seen.source.fid);
@@ -56,7 +56,7 @@ impl Mdt {
                 Some(victim) => wanted.inode(victim.fid).stripes(&stripes),
                 None => wanted,
             };
-            let held = self.hold_distributed(context, wanted).await?;
+            let held = self.hold_distributed(context.into(), wanted).await?;
             let source = held.child(record.fid1, &old).ok_or(Errno::ENOENT)?;
             let found = Children { source, victim: held.child(record.fid2, &new) };
             if found != seen {
@@ -86,7 +86,7 @@ impl Mdt {
             may_move(&moved, &held, || circle, |fid| Ok(held.is_empty_with(fid, &stripes)))?;
             let parts = self.parts_of_move(context, &held, &moved, &stripes).await?;
             let done = ReplyRecording::Done;
-            if let Executed::Again = self.execute_distributed(context, held, parts, done).await? {
+            if let Executed::Again = self.execute_distributed(context.into(), held, parts, done).await? {
                 continue;
             }
             let time = context.target.world().clock.now().since(context.arrived).as_micros();
@@ -110,7 +110,7 @@ impl Mdt {
             if at == Fid::ROOT {
                 return Ok(());
             }
-            let above = self.parents_of(context, at).await?;
+            let above = self.parents_of(&context.target, at).await?;
             if above.contains(&moved.source.fid) {
                 return Err(Errno::EINVAL);
             }
@@ -127,7 +127,7 @@ impl Mdt {
         stripes: &[Fid],
     ) -> Result<Vec<sheen_wire::update_record::Part>, Errno> {
         let Rename { from, to, old, new, source, victim, now, .. } = moved;
-        let mut parts = Parts::new(self, context);
+        let mut parts = Parts::new(self, context.into());
         parts.delete_name(from.fid, old).await?;
         if victim.is_some() {
             parts.delete_name(to.fid, new).await?;

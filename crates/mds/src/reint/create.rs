@@ -166,12 +166,12 @@ impl Mdt {
         if request.eadata.is_empty() {
             let default = self.default_wish(record.fid1)?;
             return match default {
-                Some(wish) => self.choose_stripes(context, &wish).await,
+                Some(wish) => self.choose_stripes(&context.target, &wish).await,
                 None => Ok(None),
             };
         }
         let wish = parse_wish(&request.eadata)?;
-        let plan = self.choose_stripes(context, &wish).await?;
+        let plan = self.choose_stripes(&context.target, &wish).await?;
         // Its parent's default, which a client has inherited, is no wish of its caller's.
         if record.flags().contains(MdsOpenFlags::DEFAULT_LMV) {
             return Ok(plan);

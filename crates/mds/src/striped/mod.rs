@@ -278,7 +278,7 @@ impl Mdt {
 
     /// A directory of another MDT as programs see it: the master, if it is a stripe.
     async fn seen_elsewhere(&self, context: &Context, directory: Fid) -> Result<Fid, Errno> {
-        let mdt = self.mdt_of(context, directory).await?;
+        let mdt = self.mdt_of(&context.target, directory).await?;
         let Some(layout) = self.remote_xattr(mdt, directory, LMV, Order::InTurn).await? else {
             return Ok(directory);
         };
