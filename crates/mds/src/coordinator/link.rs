@@ -49,7 +49,9 @@ impl Mdt {
             parts.touch(parent.fid, now, 0).await?;
             parts.relink(inode.fid, now, None, Some((parent.fid, name))).await?;
             let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
-            if let Executed::Done = self.execute_distributed(context.into(), held, parts, done).await? {
+            if let Executed::Done =
+                self.execute_distributed(context.into(), held, parts, done).await?
+            {
                 return Ok(linked());
             }
         }

@@ -63,7 +63,9 @@ impl Mdt {
             parts.insert_name(parent.fid, name, child).await?;
             parts.touch(parent.fid, new.inode.attributes.changed, 1).await?;
             let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
-            if let Executed::Done = self.execute_distributed(context.into(), held, parts, done).await? {
+            if let Executed::Done =
+                self.execute_distributed(context.into(), held, parts, done).await?
+            {
                 return Ok(new.inode);
             }
         }

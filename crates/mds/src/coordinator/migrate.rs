@@ -116,11 +116,7 @@ impl Mdt {
     }
 
     /// Where a name is, and where it belongs.
-    async fn places_of(
-        &self,
-        context: &Context,
-        asked: &Migration<'_>,
-    ) -> Result<Places, Errno> {
+    async fn places_of(&self, context: &Context, asked: &Migration<'_>) -> Result<Places, Errno> {
         let parent = asked.parent;
         let Some(layout) = self.layout_on_any_mdt(context, parent, Order::InTurn).await? else {
             return Ok(Places { layout: None, source: parent, target: parent });

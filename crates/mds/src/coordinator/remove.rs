@@ -58,7 +58,9 @@ impl Mdt {
             parts.remove_stripes(&held, victim, &stripes).await?;
             parts.lose_name(&inode, (parent.fid, name), now).await?;
             let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
-            if let Executed::Done = self.execute_distributed(context.into(), held, parts, done).await? {
+            if let Executed::Done =
+                self.execute_distributed(context.into(), held, parts, done).await?
+            {
                 return Ok(Outcome::ok(self.unlinked(&inode)));
             }
         }

@@ -86,7 +86,9 @@ impl Mdt {
             may_move(&moved, &held, || circle, |fid| Ok(held.is_empty_with(fid, &stripes)))?;
             let parts = self.parts_of_move(context, &held, &moved, &stripes).await?;
             let done = ReplyRecording::Done;
-            if let Executed::Again = self.execute_distributed(context.into(), held, parts, done).await? {
+            if let Executed::Again =
+                self.execute_distributed(context.into(), held, parts, done).await?
+            {
                 continue;
             }
             let time = context.target.world().clock.now().since(context.arrived).as_micros();

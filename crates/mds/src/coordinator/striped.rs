@@ -56,7 +56,9 @@ impl Mdt {
             let mut parts = Parts::new(self, context.into());
             parts.create_striped(&new, (parent.fid, name), &layout, &stripes).await?;
             let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
-            if let Executed::Done = self.execute_distributed(context.into(), held, parts, done).await? {
+            if let Executed::Done =
+                self.execute_distributed(context.into(), held, parts, done).await?
+            {
                 return Ok(new.inode);
             }
         }
@@ -105,7 +107,9 @@ impl Mdt {
                 parts.change(fid, &change).await?;
             }
             let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
-            if let Executed::Done = self.execute_distributed(context.into(), held, parts, done).await? {
+            if let Executed::Done =
+                self.execute_distributed(context.into(), held, parts, done).await?
+            {
                 return Ok(());
             }
         }

@@ -402,7 +402,8 @@ impl RemoteExclusions {
 
     /// Whether it is something that readers wait for.
     pub(crate) fn hides(&self, key: KeyRef<'_>) -> bool {
-        self.applied.load(Ordering::Acquire) > 0 && self.state.lock().conflicts([(key, Use::Reads)], None)
+        self.applied.load(Ordering::Acquire) > 0
+            && self.state.lock().conflicts([(key, Use::Reads)], None)
     }
 
     /// Completes when a reader may see it. As [`Self::until_free`].
@@ -460,7 +461,8 @@ impl RemoteExclusions {
             return Err(NotEntered::Full);
         }
         let how = |alone: &bool| if *alone { Use::Changes } else { Use::Keeps };
-        if state.conflicts(entry.keys.iter().map(|(key, alone)| (key.borrowed(), how(alone))), None) {
+        if state.conflicts(entry.keys.iter().map(|(key, alone)| (key.borrowed(), how(alone))), None)
+        {
             return Err(NotEntered::Busy);
         }
         state.insert(entry);

@@ -82,7 +82,8 @@ impl Mdt {
             return Err(Errno::EPROTO);
         };
         let table = context.export.role::<OpenTable>();
-        let held = table.get(epoch.open_handle).map(|file| holds_lease(context, &file, data.handle));
+        let held =
+            table.get(epoch.open_handle).map(|file| holds_lease(context, &file, data.handle));
         end_lease(context, data.handle);
         let (Some(holds), Some(file)) = (held, table.remove(epoch.open_handle)) else {
             return Ok(nothing);

@@ -75,11 +75,7 @@ impl Mdt {
     ///
     /// # Errors
     /// [`Errno::ENOENT`] if none does, [`Errno::EINPROGRESS`] if MDT0000 has to be asked and is away.
-    pub(crate) async fn holder(
-        &self,
-        target: &Target,
-        sequence: u64,
-    ) -> Result<LuSeqRange, Errno> {
+    pub(crate) async fn holder(&self, target: &Target, sequence: u64) -> Result<LuSeqRange, Errno> {
         if let Some(range) = self.sequences.find(sequence) {
             return Ok(range);
         }

@@ -8,8 +8,8 @@
 //! the stripe of before, and one to that of the master, where those are other MDTs.
 
 use sheen_layout::directory::Holder;
-use sheen_target::store_errno;
 use sheen_store::StoreError;
+use sheen_target::store_errno;
 use sheen_types::{Errno, Fid};
 
 use super::{layout_in, master_in};
@@ -54,11 +54,7 @@ impl Mdt {
     ///
     /// # Errors
     /// As there.
-    pub(crate) fn old_place(
-        &self,
-        directory: Fid,
-        name: &[u8],
-    ) -> Result<Option<OldPlace>, Errno> {
+    pub(crate) fn old_place(&self, directory: Fid, name: &[u8]) -> Result<Option<OldPlace>, Errno> {
         match self.sequences.knows_other_mdts() {
             true => old_place(&*self.store, directory, name),
             false => Ok(None),

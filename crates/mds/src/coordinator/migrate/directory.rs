@@ -4,7 +4,7 @@ use bytes::Bytes;
 use sheen_layout::directory::{DirectoryLayout, Holder, LayoutChange, MigrationTarget};
 use sheen_layout::directory::{DirectoryWish, WishedStripes};
 use sheen_target::{Context, ReplyRecording};
-use sheen_types::{Errno, Fid, InodeBits, MdtIndex, Name};
+use sheen_types::{Errno, Fid, InodeBits, MdtIndex};
 use sheen_wire::lmv::LmvHash;
 use sheen_wire::out::ObjectUpdate;
 
@@ -53,7 +53,8 @@ impl Mdt {
         places: &Places,
         child: Child,
     ) -> Result<Step, Errno> {
-        let is_own = !self.is_remote(asked.new) && self.sequences.may_make(asked.new, &context.export);
+        let is_own =
+            !self.is_remote(asked.new) && self.sequences.may_make(asked.new, &context.export);
         let Some(wish) = asked.wish.as_ref().filter(|_| is_own) else { return Err(Errno::EINVAL) };
         let before = match self.layout_on_any_mdt(context, child.fid, Order::InTurn).await {
             Err(Errno::ENOENT) => return Ok(Step::Again),
@@ -75,9 +76,10 @@ impl Mdt {
             false => wanted.added(places.target, asked.name),
         };
         let sources = change.sources();
-        let wanted = sources.iter().filter(|stripe| stripe.is_of_mdt()).fold(wanted, |wanted, stripe| {
-            wanted.changed(*stripe, ALL)
-        });
+        let wanted = sources
+            .iter()
+            .filter(|stripe| stripe.is_of_mdt())
+            .fold(wanted, |wanted, stripe| wanted.changed(*stripe, ALL));
         let held = match self.hold_distributed(context.into(), wanted).await {
             Err(Errno::ENOENT) => return Ok(Step::Again),
             held => held?,
@@ -112,8 +114,7 @@ impl Mdt {
         };
         let new = self.new_fids(&context.target, &plan.mdts).await?;
         let targets = new.len();
-        let target =
-            MigrationTarget { mdt: MdtIndex(self.index), hash: plan.hash, stripes: new };
+        let target = MigrationTarget { mdt: MdtIndex(self.index), hash: plan.hash, stripes: new };
         let after = match &before {
             Some(before) => before.migration_to(target),
             None => DirectoryLayout::migration_of_plain(directory, target),

@@ -47,9 +47,10 @@ impl Mdt {
             true => wanted,
             false => wanted.added(places.target, asked.name),
         };
-        let wanted = others.iter().fold(wanted.changed(child.fid, ALL), |wanted, (parent, name)| {
-            wanted.removed(*parent, name)
-        });
+        let wanted =
+            others.iter().fold(wanted.changed(child.fid, ALL), |wanted, (parent, name)| {
+                wanted.removed(*parent, name)
+            });
         let held = match self.hold_distributed(context.into(), wanted).await {
             Err(Errno::ENOENT) => return Ok(Step::Again),
             held => held?,
