@@ -20,6 +20,8 @@ mod layouts;
 mod leases;
 mod lost_mdts;
 mod migrations;
+mod migrations_files;
+mod migrations_lost;
 mod mismatches;
 mod names;
 mod opens;
