@@ -183,3 +183,45 @@ fn no_client_opens_a_file_that_is_about_to_move() {
     };
     run(test, &world);
 }
+
+#[test]
+fn a_file_that_is_opened_at_any_moment_of_its_move_is_open_or_gone() {
+    let world = TestWorld::new(914);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 2).await;
+        let here = scene.clients[0].clone();
+        let d = here.mkdir(ROOT, "d").await.expect("made");
+        let mut files = Vec::new();
+        for number in 0..120 {
+            let name = format!("f{number}");
+            files.push((here.make(d, &name, REGULAR | 0o644).await.expect("made"), name));
+        }
+        let master = scene.migrate(1, (ROOT, "d"), &to(1, 1)).await.expect("it begins");
+        let target = stripes(&scene.layout(master).await)[0];
+        let mut outcomes = std::collections::BTreeSet::new();
+        for (times, (file, name)) in (0..).zip(files) {
+            let request = migrate_request(&here, (master, &name), here.next_fid(), &to(1, 1));
+            let moving = here.clone();
+            let answered = std::sync::Arc::new(parking_lot::Mutex::new(None));
+            let said = answered.clone();
+            let migrate = async move { *said.lock() = Some(moving.modify(request).await.map(drop)) };
+            inner.world().tasks.spawn("migrate", Box::pin(migrate));
+            super::lost_mdts::yield_times(times).await;
+            let opener = scene.servers[0].client(&format!("c{times}")).await;
+            let opened = opener.open_fid(file, MdsOpenFlags::READ).await.expect("an answer");
+            inner.sleep(Duration::from_secs(1)).await;
+            assert_eq!(*answered.lock(), Some(Ok(())));
+            let is_open = opened.body.fid1 == file;
+            let stays = scene.child(target, &name).await == Some(file);
+            assert!(stays || !is_open, "{times}: an open file has lost its name");
+            outcomes.insert((is_open, stays));
+            if is_open {
+                opener.close(&opened).await.expect("closed");
+            }
+        }
+        assert!(outcomes.len() > 1, "{outcomes:?}");
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
