@@ -34,6 +34,7 @@ mod renames;
 mod repairs;
 mod replays;
 mod rights;
+mod rm_entries;
 mod rmfid;
 mod several;
 mod shown_at_once;
