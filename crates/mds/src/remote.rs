@@ -62,6 +62,13 @@ impl Mdt {
             Request::MdsReintRename(it) => {
                 ([it.rec_reint.fid1, it.rec_reint.fid2], [false; 2], Errno::EXDEV)
             }
+            // Where the layout of the parent, and what it stands for, is looked up, each MDT is learnt.
+            Request::MdsReintMigrate(it) => {
+                ([it.rec_reint.fid1, it.rec_reint.fid2], [false; 2], Errno::EREMOTE)
+            }
+            Request::MdsReintRmentry(it) => {
+                ([it.rec_reint.fid1, Fid::ZERO], [true; 2], Errno::EREMOTE)
+            }
             Request::MdsReintUnlink(it) => {
                 ([it.rec_reint.fid1, it.rec_reint.fid2], [false; 2], Errno::EREMOTE)
             }

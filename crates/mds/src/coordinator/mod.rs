@@ -23,6 +23,7 @@ mod hold;
 mod initiator;
 mod link;
 mod make;
+mod migrate;
 mod move_name;
 mod old_place;
 mod parts;
@@ -43,6 +44,7 @@ use self::hold::MdtExclusion;
 
 pub(crate) use self::ask::Order;
 pub(crate) use self::initiator::Initiator;
+pub(crate) use self::migrate::Migration;
 pub(crate) use self::move_name::NameMoved;
 pub(crate) use self::old_place::NewNameHold;
 #[cfg(test)]

@@ -194,8 +194,13 @@ pub(super) fn keys_of(updates: &[ObjectUpdate]) -> Result<Vec<(Key, bool)>, Errn
     let said = updates.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let makes =
         |of: Fid| said.iter().any(|it| matches!(it, Update::Create { fid, .. } if *fid == of));
-    // Excluded alone, so that no name in it changes.
-    let destroys = |of: Fid| said.iter().any(|it| matches!(it, Update::Destroy(fid) if *fid == of));
+    // Excluded alone, so that no name in it changes: what goes, and what gets other stripes.
+    let is_alone = |of: Fid, it: &Update| match it {
+        Update::Destroy(fid) => *fid == of,
+        Update::XattrSet(fid, name, _) => *fid == of && name.as_bytes() == xattrs::LMV.as_bytes(),
+        _ => false,
+    };
+    let has_alone = |of: Fid| said.iter().any(|it| is_alone(of, it));
     let names = |of: Fid| {
         let is_of = |it: &Update| match it {
             Update::IndexInsert { directory, .. } | Update::IndexDelete(directory, _) => {
@@ -209,7 +214,7 @@ pub(super) fn keys_of(updates: &[ObjectUpdate]) -> Result<Vec<(Key, bool)>, Errn
     for update in &said {
         match update {
             Update::IndexInsert { directory, name, .. } | Update::IndexDelete(directory, name) => {
-                if !makes(*directory) && !destroys(*directory) {
+                if !makes(*directory) && !has_alone(*directory) {
                     keys.push((Key::Name(*directory, name.clone()), true));
                     keys.push((Key::Inode(*directory), false));
                 }

@@ -2,8 +2,10 @@
 
 mod create;
 pub(crate) mod link;
+mod migrate;
 pub(crate) mod rename;
 mod restripe;
+mod rm_entry;
 mod setattr;
 mod setxattr;
 pub(crate) mod unlink;
@@ -14,8 +16,9 @@ use sheen_target::{Context, Outcome, ReplyRecording};
 use sheen_types::Errno;
 use sheen_wire::md::MdtBody;
 use sheen_wire::messages::{
-    MdsReintCreateReply, MdsReintCreateSymReply, MdsReintLinkReply, MdsReintRenameReply,
-    MdsReintSetattrReply, MdsReintSetxattrReply, MdsReintUnlinkReply, Reply, Request,
+    MdsReintCreateReply, MdsReintCreateSymReply, MdsReintLinkReply, MdsReintMigrateReply,
+    MdsReintRenameReply, MdsReintRmentryReply, MdsReintSetattrReply, MdsReintSetxattrReply,
+    MdsReintUnlinkReply, Reply, Request,
 };
 
 use crate::Mdt;
@@ -50,12 +53,12 @@ impl Mdt {
             Request::MdsReintCreateSym(request) => self.symlink(context, &request).await,
             Request::MdsReintLink(request) => self.link(context, &request).await,
             Request::MdsReintUnlink(request) => self.unlink(context, &request).await,
+            Request::MdsReintRmentry(request) => self.remove_entry(context, &request).await,
             Request::MdsReintRename(request) => self.rename(context, &request).await,
             Request::MdsReintSetxattr(request) => self.setxattr(context, &request).await,
             Request::MdsReintOpen(request) => self.reint_open(context, &request).await,
-            Request::MdsReintMigrate(_) | Request::MdsReintResync(_) | Request::MdsReint(_) => {
-                Err(Errno::EOPNOTSUPP)
-            }
+            Request::MdsReintMigrate(request) => self.migrate(context, &request).await,
+            Request::MdsReintResync(_) | Request::MdsReint(_) => Err(Errno::EOPNOTSUPP),
             // 524, with which Lustre answers what it does not know, is no errno of programs.
             _ => Err(Errno::EOPNOTSUPP),
         }
@@ -88,6 +91,12 @@ fn empty_reply(request: &Request, mdt_body: Option<MdtBody>) -> Option<Reply> {
         Request::MdsReintRename(_) => MdsReintRenameReply { mdt_body, ..Default::default() }.into(),
         Request::MdsReintSetxattr(_) => {
             MdsReintSetxattrReply { mdt_body, ..Default::default() }.into()
+        }
+        Request::MdsReintRmentry(_) => {
+            MdsReintRmentryReply { mdt_body, ..Default::default() }.into()
+        }
+        Request::MdsReintMigrate(_) => {
+            MdsReintMigrateReply { mdt_body, ..Default::default() }.into()
         }
         _ => return None,
     })
