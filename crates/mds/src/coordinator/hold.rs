@@ -311,11 +311,6 @@ impl DistributedHold {
         Arc::clone(&self.mdt)
     }
 
-    /// Whether a name is excluded.
-    pub(super) fn has_name(&self, directory: Fid, name: &Name) -> bool {
-        self.names.iter().any(|(it, named, _)| *it == directory && named == name)
-    }
-
     /// Whether a directory has a name, or its stripe of before.
     pub(super) fn is_there(&self, directory: Fid, old: Option<Fid>, name: &Name) -> bool {
         let mut places = [Some(directory), old].into_iter().flatten();
