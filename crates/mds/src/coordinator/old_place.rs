@@ -1,15 +1,25 @@
 //! Names that are added to a directory while its layout changes: they are excluded in the stripe of before, too
 //! ([`crate::striped`], `changing`).
 
-use sheen_layout::directory::{DirectoryLayout, Holder};
 use sheen_target::{Context, Incarnation};
 use sheen_types::{Errno, Fid, Name};
 
 use super::ask::Order;
 use super::hold::{DistributedHold, ExclusionRequest};
 use crate::Mdt;
-use crate::striped::{OldPlace, layout_in, master_in, old_place, parse_layout, stripes_in};
+use crate::caller::{Caller, May};
+use crate::striped::{OldPlace, old_place, parse_layout, stripes_in};
 use crate::xattrs::LMV;
+
+/// How often it is looked where a name may be of a directory whose changes end and begin meanwhile.
+const TRIES_MAX: usize = 16;
+
+/// The stripe of before.
+#[derive(Clone, Copy)]
+pub(super) struct OldStripe {
+    place: OldPlace,
+    pub(super) fid: Fid,
+}
 
 /// A guard of a name that is to be added here, in both of its stripes. The operation itself is one of this MDT alone.
 #[must_use]
@@ -35,10 +45,12 @@ impl Mdt {
     /// then the name may be in another stripe. `None` if it does not. Never called by an operation that holds something.
     ///
     /// # Errors
-    /// [`Errno::EEXIST`] if it is there, [`Errno::ESTALE`] for a directory that the name is not added to, those of the MDTs.
+    /// [`Errno::EACCES`] for a directory that the caller may not search, [`Errno::EEXIST`] if it is there, [`Errno::ESTALE`] for a directory
+    /// that the name is not added to, those of the MDTs.
     pub(crate) async fn hold_new_name(
         &self,
         context: &Context,
+        caller: &Caller,
         (directory, name): (Fid, &Name),
         inodes: &[Fid],
     ) -> Result<Option<NewNameHold>, Errno> {
@@ -46,18 +58,27 @@ impl Mdt {
         if context.replay().is_some() {
             return Ok(None);
         }
-        let Some(old) = self.old_place(directory, name.as_bytes())? else { return Ok(None) };
-        let stripe = self.stripe_of(context, old).await?;
-        let wanted = ExclusionRequest::default().added(directory, name).added(stripe, name);
-        let wanted = inodes.iter().fold(wanted, |wanted, inode| wanted.inode(*inode));
-        let held = self.hold_distributed(context.into(), wanted).await?;
-        let own = context.target.incarnation();
-        let number = held.exclusion_on(own.mdt).ok_or(Errno::EPROTO)?.number;
-        let held = NewNameHold { held, own: (own, number) };
-        match held.is_there(stripe, name) {
-            true => Err(Errno::EEXIST),
-            false => Ok(Some(held)),
+        for _ in 0..TRIES_MAX {
+            let Some(old) = self.old_place(directory, name.as_bytes())? else { return Ok(None) };
+            let parent = self.directory(directory)?;
+            caller.may(&*self.store, directory, &parent.attributes, May::EXEC)?;
+            let stripe = self.stripe_of(context, old).await?;
+            let wanted = ExclusionRequest::default().added(directory, name).added(stripe, name);
+            let wanted = inodes.iter().fold(wanted, |wanted, inode| wanted.inode(*inode));
+            let held = self.hold_distributed(context.into(), wanted).await?;
+            if self.old_place(directory, name.as_bytes())? != Some(old) {
+                // The change has ended, or another one has begun, before it was excluded.
+                continue;
+            }
+            let own = context.target.incarnation();
+            let number = held.exclusion_on(own.mdt).ok_or(Errno::EPROTO)?.number;
+            let held = NewNameHold { held, own: (own, number) };
+            return match held.is_there(stripe, name) {
+                true => Err(Errno::EEXIST),
+                false => Ok(Some(held)),
+            };
         }
+        Err(Errno::ESTALE)
     }
 
     /// Whether a name may be added to a directory here that is held: both of its places are, if it has two.
@@ -89,24 +110,22 @@ impl Mdt {
         context: &Context,
         held: DistributedHold,
         (directory, name): (Fid, &Name),
-        known: &mut Option<Fid>,
+        known: &mut Option<OldStripe>,
     ) -> Result<Option<DistributedHold>, Errno> {
         let Some(place) = old_place(&held, directory, name.as_bytes())? else {
             return Ok(Some(held));
         };
-        if let Some(stripe) = *known
-            && held.is_stripe_at(stripe, place)?
-        {
+        if known.is_some_and(|known| known.place == place) {
             return Ok(Some(held));
         }
         drop(held);
-        *known = Some(self.stripe_of(context, place).await?);
+        *known = Some(OldStripe { place, fid: self.stripe_of(context, place).await? });
         Ok(None)
     }
 
     /// The FID of a stripe.
     async fn stripe_of(&self, context: &Context, place: OldPlace) -> Result<Fid, Errno> {
-        let OldPlace { master, number } = place;
+        let OldPlace { master, number, .. } = place;
         let stripes = self.stripes_on_any_mdt(context, master).await?;
         stripes.get(number as usize).copied().ok_or(Errno::ESTALE)
     }
@@ -124,18 +143,5 @@ impl Mdt {
         };
         let layout = value.map(|value| parse_layout(master, &value)).transpose()?;
         Ok(layout.map(|layout| crate::striped::stripes(&layout)).unwrap_or_default())
-    }
-}
-
-impl DistributedHold {
-    /// Whether this is the stripe of a place; one that is lost, or gone, has no names, and is as good.
-    fn is_stripe_at(&self, stripe: Fid, place: OldPlace) -> Result<bool, Errno> {
-        if !self.has(stripe) {
-            return Ok(true);
-        }
-        let layout = layout_in(self, stripe)?;
-        let is_it = layout.as_ref().map(DirectoryLayout::holder)
-            == Some(&Holder::Stripe { number: place.number });
-        Ok(is_it && master_in(self, stripe)? == Some(place.master))
     }
 }
