@@ -153,7 +153,7 @@ impl Meta {
         };
         let call = who.sign(Call::modifying(request).with_reply_room(self.layout_room()));
         let answer = call::call::<MdsReintMigrate>(&*mdt.channel, call).await;
-        let moved = ChangeOutcome { removed: answer.is_ok(), ..ChangeOutcome::default() };
+        let moved = ChangeOutcome { removed: answer.is_ok(), not_added: answer.is_err() };
         leaves.end(moved);
         arrives.end(moved);
         self.changed(&mdt, answer?.body.transno, &[parent, child]);

@@ -467,7 +467,8 @@ fn a_name_is_replaced_by_the_mdt_of_what_loses_it() {
     two.second.mdt.refuse_with(Errno::EXDEV, refusal);
     two.fixture.mdt.transno.store(7, Ordering::Relaxed);
     two.fixture.mdt.answer(MdsReintRenameReply::default());
-    // The kernel has moved the name.
+    // The kernel has moved the name. The lock went with the change: whether the directory lies in one piece still is asked.
+    two.second.mdt.answer(found(REMOTE, DIRECTORY, 0x51, WITHOUT_NAME));
     two.second.mdt.answer(absent());
     assert_eq!(rename(&two), Ok(()));
     let (first, second) = two.kinds();

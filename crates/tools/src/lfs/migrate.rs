@@ -460,7 +460,6 @@ mod tests {
             ("--restripe -c 2 f", 4, "can't specify --restripe with another layout"),
             ("-W fast f", 4, "bad value for bandwidth 'fast'"),
             ("--stats-interval 0 f", 4, "invalid stats interval 0"),
-            ("-m 1 d", 95, "option '-m' is not supported by Sheen yet"),
             ("-A f", 95, "option '-A' is not supported by Sheen yet"),
             ("-L bogus f", 22, "layout 'bogus' is unknown, supported layouts are: 'mdt', 'raid0'"),
         ] {

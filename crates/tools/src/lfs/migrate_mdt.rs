@@ -15,6 +15,7 @@ use sheen_fuse::MoveName;
 use sheen_layout::directory::{DirectoryWish, WishedStripes};
 use sheen_types::{Errno, MdtIndex, Name};
 use sheen_wire::lmv::LmvHash;
+use sheen_wire::lov::PoolName;
 
 use super::attributes;
 use super::dirstripe::{HASHES, hash_type};
@@ -111,9 +112,8 @@ impl Migrate {
                     flags |= LmvHash::OVERSTRIPED;
                 }
                 "pool" => {
-                    command.wish.pool = value
-                        .parse()
-                        .map_err(|_| usage(&format!("invalid pool name '{value}'")))?;
+                    let wrong = || usage(&format!("invalid pool name '{value}'"));
+                    command.wish.pool = PoolName::new(&value).ok_or_else(wrong)?;
                 }
                 _ if !OPTIONS.contains(&name) => {
                     return Err(usage(&format!("option '{spelled}' is of files, not of -m")));
@@ -165,8 +165,8 @@ impl Migrate {
             return Err(failed(&what, Errno::ENOTDIR));
         }
         let failed_here = |errno| failed(&format!("{} migrate failed", shown_path(path)), errno);
-        let path = &path.canonicalize().map_err(|error| failed_here(errno_of(&error)))?;
-        let known = match MdtsOf::at(path) {
+        let whole = path.canonicalize().map_err(|error| failed_here(errno_of(&error)))?;
+        let known = match MdtsOf::at(&whole) {
             Err(Errno::ENODEV) => Err(Errno::ENOTTY),
             known => known,
         };
@@ -176,11 +176,12 @@ impl Migrate {
             return Err(failed_here(Errno::ENODEV));
         }
         // The mount point itself has no name in it.
-        let Some(name) = path.file_name().filter(|_| *path != known.mount_point()) else {
+        let Some(name) = whole.file_name().filter(|_| whole != known.mount_point()) else {
             return Err(failed_here(Errno::EINVAL));
         };
         let name = Name::new(name.as_bytes()).map_err(|_| failed_here(Errno::EINVAL))?;
-        let parent = File::open(folder_of(path)).map_err(|error| failed_here(errno_of(&error)))?;
+        let parent =
+            File::open(folder_of(&whole)).map_err(|error| failed_here(errno_of(&error)))?;
         self.directory(&parent, path, &name)
     }
 
@@ -239,7 +240,7 @@ impl Migrate {
             sent => sent,
         };
         let mdt = self.wish.first.map_or(-1, |mdt| i32::from(mdt.0));
-        let count = self.wish.to_count();
+        let count = count_of(&self.wish);
         match sent {
             Ok(()) if self.verbose => {
                 line(format!("migrate {} to MDT{mdt} stripe count {count}", shown_path(path)));
@@ -257,18 +258,12 @@ impl Migrate {
     }
 }
 
-trait Counted {
-    fn to_count(&self) -> i64;
-}
-
-impl Counted for DirectoryWish {
-    /// As it is written and shown.
-    fn to_count(&self) -> i64 {
-        match self.stripes {
-            WishedStripes::Unsaid => 0,
-            WishedStripes::Count(count) => count.get().into(),
-            WishedStripes::OnEachMdt(count) => -i64::from(count.get()),
-        }
+/// A count of stripes as it is written and shown.
+fn count_of(wish: &DirectoryWish) -> i64 {
+    match wish.stripes {
+        WishedStripes::Unsaid => 0,
+        WishedStripes::Count(count) => count.get().into(),
+        WishedStripes::OnEachMdt(count) => -i64::from(count.get()),
     }
 }
 
