@@ -19,6 +19,7 @@ mod known_empty;
 mod layouts;
 mod leases;
 mod lost_mdts;
+mod migrations;
 mod mismatches;
 mod names;
 mod opens;
