@@ -475,6 +475,7 @@ fn a_name_is_replaced_by_the_mdt_of_what_loses_it() {
     let renames = |kinds: &[String]| kinds.iter().filter(|kind| *kind == "MdsReintRename").count();
     assert_eq!((renames(&first), renames(&second)), (1, 1));
 
+    two.fixture.mdt.answer(found(LOCAL, DIRECTORY, 0x52, WHOLE));
     two.second.mdt.refuse(Errno::EXDEV);
     assert_eq!(rename(&two), Err(Errno::EXDEV), "a refusal that names nothing is the answer");
 }
