@@ -4,6 +4,7 @@ mod create;
 pub(crate) mod link;
 mod migrate;
 pub(crate) mod rename;
+mod rm_entry;
 mod setattr;
 mod setxattr;
 pub(crate) mod unlink;
@@ -15,8 +16,8 @@ use sheen_types::Errno;
 use sheen_wire::md::MdtBody;
 use sheen_wire::messages::{
     MdsReintCreateReply, MdsReintCreateSymReply, MdsReintLinkReply, MdsReintMigrateReply,
-    MdsReintRenameReply, MdsReintSetattrReply, MdsReintSetxattrReply, MdsReintUnlinkReply, Reply,
-    Request,
+    MdsReintRenameReply, MdsReintRmentryReply, MdsReintSetattrReply, MdsReintSetxattrReply,
+    MdsReintUnlinkReply, Reply, Request,
 };
 
 use crate::Mdt;
@@ -51,6 +52,7 @@ impl Mdt {
             Request::MdsReintCreateSym(request) => self.symlink(context, &request).await,
             Request::MdsReintLink(request) => self.link(context, &request).await,
             Request::MdsReintUnlink(request) => self.unlink(context, &request).await,
+            Request::MdsReintRmentry(request) => self.remove_entry(context, &request).await,
             Request::MdsReintRename(request) => self.rename(context, &request).await,
             Request::MdsReintSetxattr(request) => self.setxattr(context, &request).await,
             Request::MdsReintOpen(request) => self.reint_open(context, &request).await,
@@ -88,6 +90,9 @@ fn empty_reply(request: &Request, mdt_body: Option<MdtBody>) -> Option<Reply> {
         Request::MdsReintRename(_) => MdsReintRenameReply { mdt_body, ..Default::default() }.into(),
         Request::MdsReintSetxattr(_) => {
             MdsReintSetxattrReply { mdt_body, ..Default::default() }.into()
+        }
+        Request::MdsReintRmentry(_) => {
+            MdsReintRmentryReply { mdt_body, ..Default::default() }.into()
         }
         Request::MdsReintMigrate(_) => {
             MdsReintMigrateReply { mdt_body, ..Default::default() }.into()

@@ -53,7 +53,7 @@ pub(super) fn stripes(layout: &DirectoryLayout) -> Vec<Fid> {
 
 impl Scene {
     /// What an MDT answers to a migration; the FID that was chosen.
-    async fn migrate(
+    pub(super) async fn migrate(
         &self,
         mdt: usize,
         place: (Fid, &str),
@@ -72,18 +72,18 @@ impl Scene {
         client.modify(request).await.map(drop)
     }
 
-    async fn end(&self, master: Fid, wish: &DirectoryWish) -> Result<(), Errno> {
+    pub(super) async fn end(&self, master: Fid, wish: &DirectoryWish) -> Result<(), Errno> {
         let client = &self.clients[self.mdt_of(master)];
         client.setxattr(master, "trusted.lmv", Some(&wish.to_ea().encode()), 0).await
     }
 
-    async fn layout(&self, master: Fid) -> DirectoryLayout {
+    pub(super) async fn layout(&self, master: Fid) -> DirectoryLayout {
         let client = &self.clients[self.mdt_of(master)];
         layout(&client.getxattr(master, "trusted.lmv").await.expect("a layout"))
     }
 
     /// What a name stands for in a directory.
-    async fn child(&self, directory: Fid, name: &str) -> Option<Fid> {
+    pub(super) async fn child(&self, directory: Fid, name: &str) -> Option<Fid> {
         let mdt = if directory == ROOT { 0 } else { self.mdt_of(directory) };
         let (_, found) = self.clients[mdt].lookup(directory, name).await;
         let fid = found.mdt_body.unwrap_or_default().fid1;
