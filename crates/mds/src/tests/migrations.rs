@@ -4,11 +4,11 @@ use bytes::Bytes;
 use sheen_layout::directory::{
     DirectoryLayout, DirectoryWish, Holder, LayoutChange, WishedStripes, stripe_name,
 };
-use sheen_target::testing::{TestCall, TestWorld};
+use sheen_target::testing::TestWorld;
 use sheen_types::{Errno, Fid, MdtIndex};
 use sheen_wire::lmv::{LmvEa, LmvHash};
 use sheen_wire::md::{AttrValid, Bias, MdsOpenFlags, RecRename, ReintOp};
-use sheen_wire::messages::MdsReintMigrate;
+use sheen_wire::messages::{MdsGetRoot, MdsReintMigrate, Reply};
 use sheen_wire::out::UpdateType;
 use sheen_wire::text::Text;
 
@@ -382,6 +382,37 @@ fn migrations_that_cannot_be_are_refused_by_name() {
         let (errno, _) = scene.remove(1, (ROOT, "d"), master, DIRECTORY).await;
         assert_eq!(errno, None);
         assert_eq!(here.getattr(d).await.map(drop), Err(Errno::ENOENT));
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+#[test]
+fn what_is_mounted_is_found_in_the_stripe_of_before() {
+    let world = TestWorld::new(904);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 2).await;
+        let here = &scene.clients[0];
+        let d = here.mkdir(ROOT, "d").await.expect("made");
+        let names: Vec<_> = (0..8).map(|number| format!("s{number}")).collect();
+        for name in &names {
+            here.mkdir(d, name).await.expect("made");
+        }
+        let master = scene.migrate(0, (ROOT, "d"), &to(0, 2)).await.expect("it begins");
+        let begun = scene.layout(master).await;
+        let now = |name: &str| begun.places(name.as_bytes()).expect("known").now;
+        let here_too: Vec<_> = names.iter().filter(|name| now(name) == 0).collect();
+        assert!(!here_too.is_empty(), "some hash to MDT0000");
+        for name in here_too {
+            let child = scene.child(d, name).await.expect("it is there");
+            let path = Some(Text::new(&format!("d/{name}")));
+            let request = MdsGetRoot { name: path, ..MdsGetRoot::default() };
+            let Some(Reply::MdsGetRoot(reply)) = here.inner.call(request).await.reply else {
+                panic!("{name} is not found")
+            };
+            assert_eq!(reply.mdt_body.expect("a body").fid1, child);
+        }
         scene.settle(&inner).await;
     };
     run(test, &world);
