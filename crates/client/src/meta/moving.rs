@@ -39,11 +39,44 @@ impl Meta {
         let Some(before) = self.place_before(place).filter(|_| found.is_none()) else {
             return Ok(found);
         };
-        match self.find_name(who, &before, name, depth).await? {
+        match self.find_before(who, &before, name, depth).await? {
             None if place.holder().state().is_absent(name) => Ok(None),
             None => self.find_name(who, place, name, depth).await,
             found => Ok(found),
         }
+    }
+
+    /// As [`Self::find_name`], in the stripe of before: one that all such names have left refuses them, while the master does
+    /// not know that yet.
+    async fn find_before(
+        &self,
+        who: &Credentials,
+        before: &Place<'_>,
+        name: &Name,
+        depth: LookupDepth,
+    ) -> Result<Option<Pin>, Errno> {
+        match self.find_name(who, before, name, depth).await {
+            Err(Errno::ESTALE) => Ok(None),
+            found => found,
+        }
+    }
+
+    /// The inode that has taken the place of a directory, if one has.
+    pub(super) fn moved(&self, directory: &Inode) -> Option<Pin> {
+        let moved_to = directory.state().moved_to()?;
+        Some(self.current(self.cache.inodes.pin(moved_to)))
+    }
+
+    /// Whether a call about a name is made again, by what has taken the place of one of these directories since it was
+    /// answered `errno`.
+    pub(super) fn was_moved(
+        &self,
+        directories: &[&Inode],
+        tries: &mut Tries,
+        errno: Errno,
+    ) -> bool {
+        let has_moved = |it: &&Inode| it.state().moved_to().is_some();
+        errno == Errno::ESTALE && directories.iter().any(has_moved) && tries.take()
     }
 
     /// Whether a name that an MDT does not know at `place` may be elsewhere by now, and is to be looked for again: the
@@ -69,7 +102,7 @@ impl Meta {
         if self.find_name(who, &place, name, depth).await?.is_some() {
             return Ok(place);
         }
-        match self.find_name(who, &before, name, depth).await? {
+        match self.find_before(who, &before, name, depth).await? {
             Some(_) => Ok(before),
             None => Ok(place),
         }
