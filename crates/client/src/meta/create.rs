@@ -204,7 +204,7 @@ impl Meta {
         pin.apply_reply(&attributes, None, &CacheEpoch::UNKNOWN);
         pin.state().target = target;
         self.note_striping(&pin, said_striping(&body, &layout)?);
-        if is_directory {
+        if is_directory && !new.restripes {
             self.note_inherited_default(place.directory, &pin);
         }
         self.changed(mdt, transno, &[&pin]);

@@ -20,6 +20,25 @@ use super::{LookupDepth, Meta};
 use crate::cache::{Inode, Pin, Place};
 use crate::types::Credentials;
 
+/// A directory whose place is looked for, by one call at a time.
+struct Following<'a>(&'a Inode);
+
+impl<'a> Following<'a> {
+    fn begin(directory: &'a Inode) -> Option<Self> {
+        let mut state = directory.state();
+        if state.directory.removed || std::mem::replace(&mut state.directory.is_followed, true) {
+            return None;
+        }
+        Some(Self(directory))
+    }
+}
+
+impl Drop for Following<'_> {
+    fn drop(&mut self) {
+        self.0.state().directory.is_followed = false;
+    }
+}
+
 impl Meta {
     /// While names of its directory are being moved: the stripe in which a name may still be.
     pub(super) fn place_before<'a>(&self, place: &Place<'a>) -> Option<Place<'a>> {
@@ -82,7 +101,11 @@ impl Meta {
     /// Whether a name that an MDT does not know at `place` may be elsewhere by now, and is to be looked for again: the
     /// layout has changed since it was asked for.
     pub(super) fn may_have_moved(&self, place: &Place<'_>, tries: &mut Tries) -> bool {
-        self.mdts.has_several() && !place.still_counts() && tries.take()
+        let may_have = self.mdts.has_several() && !place.still_counts() && tries.take();
+        if may_have {
+            self.cache.inodes.doubt_striping(place.directory);
+        }
+        may_have
     }
 
     /// Where `name` is, for what removes or opens it: as [`Self::place`], but while names are being moved where it is
@@ -139,6 +162,8 @@ impl Meta {
             if !self.mdts.has_several() || directory.state().moved_to().is_some() {
                 return;
             }
+            // The names of two directories may lead to each other, as they were seen.
+            let Some(_following) = Following::begin(directory) else { return };
             let named = directory.state().directory.last_name.as_deref().cloned();
             let Some((parent, name)) = named else { return };
             let Some(parent) = self.cache.inodes.pin_node(parent) else { return };

@@ -139,7 +139,11 @@ impl Meta {
             Errno::ENOENT => Errno::ESTALE,
             errno => errno,
         })?;
-        if directory.state().moved_to().is_some() {
+        let is_elsewhere = {
+            let state = directory.state();
+            state.moved_to().is_some() || state.is_stripe_of_unknown()
+        };
+        if is_elsewhere {
             return Err(Errno::ESTALE);
         }
         self.last_known_place(directory, name)
@@ -159,8 +163,9 @@ impl Meta {
             match (&state.directory.striping, state.master_layout()) {
                 (_, Some((_, false))) => return Ok(None),
                 (_, Some((layout, true))) => Arc::clone(layout),
-                (Striping::Unknown, None) if self.must_ask(&state) => return Ok(None),
                 (_, None) if state.moved_to().is_some() => return Err(Errno::ESTALE),
+                (Striping::StripeOf(None), None) => return Ok(None),
+                (Striping::Unknown, None) if self.must_ask(&state) => return Ok(None),
                 (_, None) => return Ok(Some(Place::whole(directory))),
             }
         };

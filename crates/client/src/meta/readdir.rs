@@ -57,9 +57,7 @@ impl Meta {
                 let moved_to = self.current(moved_to);
                 Box::pin(self.dir_chunk(who, &moved_to, position, None)).await
             }
-            None if inode.state().is_stripe_of_unknown() => {
-                self.chunk_of(who, inode, position.hash, CHUNK_BYTES).await.map(Some)
-            }
+            None if inode.state().is_stripe_of_unknown() => Err(Errno::ESTALE),
             None => Ok(Some(Arc::new(Chunk::of_removed(position.hash)))),
         }
     }

@@ -92,6 +92,9 @@ impl Meta {
                 }
             };
             let places = ((&leaves, from.1), (&arrives, to.1));
+            // What is replaced may have moved.
+            let replaced = self.known_child(to.0, to.1).map(|replaced| replaced.fid);
+            let inodes = (inodes.0, replaced.or(inodes.1));
             match self.rename_where_it_is(who, places, inodes).await {
                 // Which of the two is not said.
                 Err(errno) if self.may_be_elsewhere(&leaves, &mut tries, errno) => {

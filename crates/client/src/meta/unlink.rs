@@ -106,6 +106,9 @@ impl Meta {
                 Err(errno) if self.was_moved(&[parent], &mut tries, errno) => continue,
                 place => place?,
             };
+            // Its inode may have moved.
+            let known = self.known_child(parent, name).map(|child| child.fid);
+            let what = (known.or(what.0), what.1);
             match self.unlink_where_it_is(who, (&place, name), what).await {
                 Err(errno) if self.may_be_elsewhere(&place, &mut tries, errno) => {}
                 Err(Errno::ENOENT) if self.may_have_moved(&place, &mut tries) => {}
