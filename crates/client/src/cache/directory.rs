@@ -29,8 +29,6 @@ pub(crate) struct DirectoryState {
     pub(crate) was_whole: bool,
     /// The inode that took its place.
     pub(crate) moved_to: Option<Fid>,
-    /// What has taken its place is being looked for.
-    pub(crate) is_followed: bool,
     /// By which name it was seen last, there still or not.
     pub(crate) last_name: Option<Box<(NodeId, Name)>>,
     /// How those are to lie that are made in it.

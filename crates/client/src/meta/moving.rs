@@ -12,32 +12,12 @@
 //! Cost, while a layout changes only: a lookup more for each name that has not moved, two more for one that is absent, and a lookup
 //! before what removes a name.
 
-use sheen_io::BoxFuture;
 use sheen_types::{Errno, Name};
 
 use super::place::Tries;
 use super::{LookupDepth, Meta};
 use crate::cache::{Inode, Pin, Place};
 use crate::types::Credentials;
-
-/// A directory whose place is looked for, by one call at a time.
-struct Following<'a>(&'a Inode);
-
-impl<'a> Following<'a> {
-    fn begin(directory: &'a Inode) -> Option<Self> {
-        let mut state = directory.state();
-        if state.directory.removed || std::mem::replace(&mut state.directory.is_followed, true) {
-            return None;
-        }
-        Some(Self(directory))
-    }
-}
-
-impl Drop for Following<'_> {
-    fn drop(&mut self) {
-        self.0.state().directory.is_followed = false;
-    }
-}
 
 impl Meta {
     /// While names of its directory are being moved: the stripe in which a name may still be.
@@ -152,30 +132,41 @@ impl Meta {
             && tries.take()
     }
 
-    /// Looks for the inode that has taken the place of a directory, by its last name; notes it if there is one.
-    pub(crate) fn follow_moved<'a>(
-        &'a self,
-        who: &'a Credentials,
-        directory: &'a Inode,
-    ) -> BoxFuture<'a, ()> {
-        Box::pin(async move {
-            if !self.mdts.has_several() || directory.state().moved_to().is_some() {
-                return;
+    /// Looks for the inode that has taken the place of a directory, by its last name; notes it if there is one. What has taken
+    /// the place of the directory that has that name is not looked for: names that were seen may lead round in a circle.
+    pub(crate) async fn follow_moved(&self, who: &Credentials, directory: &Inode) {
+        let named = {
+            let state = directory.state();
+            let is_lost = !state.directory.removed && state.moved_to().is_none();
+            state.directory.last_name.as_deref().filter(|_| is_lost).cloned()
+        };
+        let Some((parent, name)) = named.filter(|_| self.mdts.has_several()) else { return };
+        let Some(parent) = self.cache.inodes.pin_node(parent) else { return };
+        let parent = self.current(parent);
+        let Ok(Some(found)) = self.find_as_known(who, &parent, &name).await else { return };
+        // Which stripes it has says its own MDT.
+        if self.fetch_striping(who, &found).await.is_ok()
+            && self.cache.inodes.note_moved(directory, &found)
+        {
+            tracing::debug!(from = %directory.fid, to = %found.fid, "a directory was moved");
+        }
+    }
+
+    /// As a lookup, by how the directory lies as far as that is known, or one question says.
+    async fn find_as_known(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+        name: &Name,
+    ) -> Result<Option<Pin>, Errno> {
+        let place = match self.known_place(parent, name)? {
+            Some(place) => place,
+            None => {
+                self.rights(who, parent).await?;
+                self.last_known_place(parent, name)?
             }
-            // The names of two directories may lead to each other, as they were seen.
-            let Some(_following) = Following::begin(directory) else { return };
-            let named = directory.state().directory.last_name.as_deref().cloned();
-            let Some((parent, name)) = named else { return };
-            let Some(parent) = self.cache.inodes.pin_node(parent) else { return };
-            let found = self.lookup(who, &parent, &name, LookupDepth::Name).await;
-            let Ok(Some(found)) = found else { return };
-            // Which stripes it has says its own MDT.
-            if self.fetch_striping(who, &found).await.is_ok()
-                && self.cache.inodes.note_moved(directory, &found)
-            {
-                tracing::debug!(from = %directory.fid, to = %found.fid, "a directory was moved");
-            }
-        })
+        };
+        self.find_placed(who, &place, name, LookupDepth::Name).await
     }
 
     /// The directory itself, or the one that has taken its place as far as is known.

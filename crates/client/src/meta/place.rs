@@ -179,7 +179,11 @@ impl Meta {
     }
 
     /// By what was last known, current or not.
-    fn last_known_place<'a>(&self, directory: &'a Inode, name: &Name) -> Result<Place<'a>, Errno> {
+    pub(super) fn last_known_place<'a>(
+        &self,
+        directory: &'a Inode,
+        name: &Name,
+    ) -> Result<Place<'a>, Errno> {
         let layout = directory.state().master_layout().map(|(layout, _)| Arc::clone(layout));
         match layout {
             Some(layout) => self.place_by(directory, layout, name),

@@ -38,9 +38,7 @@ impl Meta {
             return Ok(Some(Arc::clone(last)));
         }
         let chunk = match self.fetch_striping(who, inode).await {
-            Ok(()) if self.is_striped(inode) => {
-                return self.merged_chunk(who, inode, position, last).await.map(Some);
-            }
+            Ok(()) if self.is_striped(inode) => self.merged_chunk(who, inode, position, last).await,
             Ok(()) if inode.state().is_stripe_of_unknown() => Err(Errno::ESTALE),
             Ok(()) => self.whole_chunk(who, inode, position.hash).await,
             Err(errno) => Err(errno),
