@@ -144,6 +144,7 @@ impl Meta {
             state.moved_to().is_some() || state.is_stripe_of_unknown()
         };
         if is_elsewhere {
+            tracing::debug!(directory = %directory.fid, "another inode has taken its place");
             return Err(Errno::ESTALE);
         }
         self.last_known_place(directory, name)
@@ -218,6 +219,11 @@ impl Meta {
     ) -> bool {
         let is_refused =
             errno == Errno::ESTALE && (place.is_in_stripe() || self.mdts.has_several());
+        if is_refused {
+            let (directory, stripe) = (place.directory.fid, place.holder().fid);
+            let changes = place.before().is_some();
+            tracing::debug!(%directory, %stripe, changes, tries = tries.0, "a name is not there");
+        }
         if !is_refused || !tries.take() {
             return false;
         }
