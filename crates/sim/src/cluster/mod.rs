@@ -4,6 +4,7 @@ mod client;
 mod disk;
 mod kernel;
 mod server;
+mod spreading;
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Weak};
@@ -37,6 +38,8 @@ const TRUSTED: &str = "10.0.0.[1-199]@tcp";
 pub(crate) struct Shape {
     /// MDTs: the first one with the MGS, each further one on a node of its own.
     pub(crate) mdts: u16,
+    /// But all of them on that of the MGS.
+    pub(crate) on_one_node: bool,
     /// OSTs, each on a node of its own.
     pub(crate) osts: u16,
     /// Client nodes.
@@ -68,7 +71,7 @@ impl Past {
     }
 }
 
-/// All nodes. The first server has the MGS and MDT0000; then come OSTs, then further MDTs.
+/// All nodes. The first server has the MGS and MDT0000; then come OSTs, then further MDTs, if they are not on the first.
 pub(crate) struct Cluster {
     /// Server nodes.
     pub(crate) servers: Vec<Arc<Server>>,
@@ -89,16 +92,20 @@ impl Cluster {
         };
         let mgs = nid(1);
         let place = |kind, bytes| HostedTarget { kind, disk: Disk::new(bytes) };
-        let first = vec![place(TargetLabel::Mgs, None), place(target(TargetKind::Mdt, 0), None)];
+        let mdt = |index| place(target(TargetKind::Mdt, index), None);
+        let mut first = vec![place(TargetLabel::Mgs, None), mdt(0)];
+        let further = 1..shape.mdts;
+        if shape.on_one_node {
+            first.extend(further.clone().map(mdt));
+        }
         let squashes = shape.squashes;
         let mut servers = vec![Server::new(mgs, mgs, first, squashes)];
         for index in 0..shape.osts {
             let ost = place(target(TargetKind::Ost, index), shape.ost_bytes);
             servers.push(Server::new(nid(10 + index), mgs, vec![ost], squashes));
         }
-        for index in 1..shape.mdts {
-            let mdt = place(target(TargetKind::Mdt, index), None);
-            servers.push(Server::new(nid(50 + index), mgs, vec![mdt], squashes));
+        for index in further.filter(|_| !shape.on_one_node) {
+            servers.push(Server::new(nid(50 + index), mgs, vec![mdt(index)], squashes));
         }
         // One more than work: it comes in the end and looks.
         let clients =
@@ -130,13 +137,29 @@ impl Cluster {
 
     /// Whether a server has an MDT.
     pub(crate) fn has_mdt(&self, number: usize) -> bool {
-        let is_mdt = |place: &HostedTarget| matches!(&place.kind, TargetLabel::Target(name) if name.kind == TargetKind::Mdt);
-        self.servers[number].hosted.iter().any(is_mdt)
+        self.has(number, TargetKind::Mdt)
+    }
+
+    fn has(&self, number: usize, kind: TargetKind) -> bool {
+        let is_one = |place: &HostedTarget| matches!(&place.kind, TargetLabel::Target(name) if name.kind == kind);
+        self.servers[number].hosted.iter().any(is_one)
     }
 
     /// The servers that have MDTs, by their numbers.
     pub(crate) fn mdts(&self) -> Vec<usize> {
         (0..self.servers.len()).filter(|number| self.has_mdt(*number)).collect()
+    }
+
+    /// The servers that have OSTs, by their numbers.
+    pub(crate) fn osts(&self) -> Vec<usize> {
+        (0..self.servers.len()).filter(|number| self.has(*number, TargetKind::Ost)).collect()
+    }
+
+    /// How often servers with MDTs were started, and whether all of them serve.
+    pub(crate) fn mdts_state(&self) -> (u64, bool) {
+        let mdts: Vec<_> = self.mdts().into_iter().map(|number| &self.servers[number]).collect();
+        let starts = mdts.iter().map(|server| server.starts()).sum();
+        (starts, mdts.iter().all(|server| server.is_serving()))
     }
 
     /// The targets of a kind, with their disks.
