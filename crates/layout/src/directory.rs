@@ -13,6 +13,7 @@
 //!
 //! Lustre's names: `lmv_mds_md_v1`, `lmv_user_md`, `lustre_lmv.h`.
 
+mod changing;
 mod hash;
 mod stripe_name;
 mod temporary;
@@ -23,6 +24,7 @@ mod captured;
 #[cfg(test)]
 mod tests;
 
+pub use changing::MigrationTarget;
 pub use hash::{UnknownHash, stripe_of};
 pub use stripe_name::{parse_stripe_name, stripe_name};
 pub use wish::{DirectoryWish, WishedStripes};

@@ -20,8 +20,12 @@ mod ask;
 mod complete;
 mod execute;
 mod hold;
+mod initiator;
 mod link;
 mod make;
+mod migrate;
+mod move_name;
+mod old_place;
 mod parts;
 mod recover;
 mod remove;
@@ -38,6 +42,10 @@ use sheen_types::{ChangeId, MdtIndex};
 use self::hold::MdtExclusion;
 
 pub(crate) use self::ask::Order;
+pub(crate) use self::initiator::Initiator;
+pub(crate) use self::migrate::Migration;
+pub(crate) use self::move_name::NameMoved;
+pub(crate) use self::old_place::NewNameHold;
 #[cfg(test)]
 pub(crate) use self::recover::RecordsBeingRead;
 pub(crate) use self::striped::StripedChange;

@@ -34,7 +34,7 @@ impl Mdt {
             let stripes = self.stripes_of(victim)?;
             let wanted = ExclusionRequest::default().removed(record.fid1, name).inode(victim);
             let wanted = wanted.stripes(&stripes);
-            let held = self.hold_distributed(context, wanted).await?;
+            let held = self.hold_distributed(context.into(), wanted).await?;
             let parent = held.directory(record.fid1)?;
             caller.may(&held, parent.fid, &parent.attributes, May::EXEC)?;
             let found = held.child(parent.fid, name).ok_or(Errno::ENOENT)?;
@@ -52,13 +52,15 @@ impl Mdt {
             if is_rmdir && !held.is_empty_with(victim, &stripes) {
                 return Err(Errno::ENOTEMPTY);
             }
-            let mut parts = Parts::new(self, context);
+            let mut parts = Parts::new(self, context.into());
             parts.delete_name(parent.fid, name).await?;
             parts.touch(parent.fid, now, -i32::from(inode.is_directory())).await?;
             parts.remove_stripes(&held, victim, &stripes).await?;
             parts.lose_name(&inode, (parent.fid, name), now).await?;
             let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
-            if let Executed::Done = self.execute_distributed(context, held, parts, done).await? {
+            if let Executed::Done =
+                self.execute_distributed(context.into(), held, parts, done).await?
+            {
                 return Ok(Outcome::ok(self.unlinked(&inode)));
             }
         }

@@ -249,20 +249,27 @@ fn id_of(coordinator: Incarnation, number: u64) -> EntryId {
 }
 
 impl State {
-    fn conflicts<'a>(&self, uses: impl IntoIterator<Item = (KeyRef<'a>, Use)>) -> bool {
-        uses.into_iter().any(|(key, how)| self.conflicts_one(key, how))
+    /// Whether an entry conflicts with one of the uses, but for one that is the operation's own.
+    fn conflicts<'a>(
+        &self,
+        uses: impl IntoIterator<Item = (KeyRef<'a>, Use)>,
+        own: Option<EntryId>,
+    ) -> bool {
+        uses.into_iter().any(|(key, how)| self.conflicts_one(key, how, own))
     }
 
-    fn conflicts_one(&self, key: KeyRef<'_>, how: Use) -> bool {
+    fn conflicts_one(&self, key: KeyRef<'_>, how: Use, own: Option<EntryId>) -> bool {
         if let (KeyRef::Listing(directory), Use::Reads) = (key, how) {
             return self.by_fid.get(&directory).is_some_and(|of| of.hidden > 0);
         }
         let Some(holders) = self.holders(key) else { return false };
         let is_applied = |id: &EntryId| self.entries.get(id).is_some_and(|it| it.is_applied);
+        let is_other = |id: &&EntryId| Some(**id) != own;
+        let mut alone = holders.alone.iter().filter(is_other);
         match how {
-            Use::Reads => holders.alone.iter().any(is_applied),
-            Use::Keeps => !holders.alone.is_empty(),
-            Use::Changes => !holders.is_empty(),
+            Use::Reads => alone.any(is_applied),
+            Use::Keeps => alone.next().is_some(),
+            Use::Changes => alone.chain(holders.shared.iter().filter(is_other)).next().is_some(),
         }
     }
 
@@ -346,7 +353,20 @@ impl RemoteExclusions {
     where
         I: IntoIterator<Item = (KeyRef<'a>, Use)>,
     {
-        self.is_empty() || !self.state.lock().conflicts(uses())
+        self.are_free_within(None, uses)
+    }
+
+    /// As [`Self::are_free`], for an operation that has excluded some of it itself.
+    pub(crate) fn are_free_within<'a, I>(
+        &self,
+        own: Option<(Incarnation, u64)>,
+        uses: impl FnOnce() -> I,
+    ) -> bool
+    where
+        I: IntoIterator<Item = (KeyRef<'a>, Use)>,
+    {
+        let own = own.map(|(coordinator, number)| id_of(coordinator, number));
+        self.is_empty() || !self.state.lock().conflicts(uses(), own)
     }
 
     /// Completes when nothing conflicts with it, for a moment. Never called by an operation that holds something: what
@@ -382,7 +402,8 @@ impl RemoteExclusions {
 
     /// Whether it is something that readers wait for.
     pub(crate) fn hides(&self, key: KeyRef<'_>) -> bool {
-        self.applied.load(Ordering::Acquire) > 0 && self.state.lock().conflicts([(key, Use::Reads)])
+        self.applied.load(Ordering::Acquire) > 0
+            && self.state.lock().conflicts([(key, Use::Reads)], None)
     }
 
     /// Completes when a reader may see it. As [`Self::until_free`].
@@ -440,7 +461,8 @@ impl RemoteExclusions {
             return Err(NotEntered::Full);
         }
         let how = |alone: &bool| if *alone { Use::Changes } else { Use::Keeps };
-        if state.conflicts(entry.keys.iter().map(|(key, alone)| (key.borrowed(), how(alone)))) {
+        if state.conflicts(entry.keys.iter().map(|(key, alone)| (key.borrowed(), how(alone))), None)
+        {
             return Err(NotEntered::Busy);
         }
         state.insert(entry);

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use sheen_layout::directory::{DirectoryWish, WishedStripes};
 use sheen_rpc::ImportState;
-use sheen_target::Context;
+use sheen_target::Target;
 use sheen_types::limits::DIRECTORY_STRIPES_MAX;
 use sheen_types::{Errno, MdtIndex};
 use sheen_wire::lmv::LmvHash;
@@ -45,7 +45,7 @@ impl Mdt {
     /// Those of [`StripePlan::choose`]; [`Errno::EINPROGRESS`] if that takes long.
     pub(crate) async fn choose_stripes(
         &self,
-        context: &Context,
+        target: &Target,
         wish: &DirectoryWish,
     ) -> Result<Option<StripePlan>, Errno> {
         let mut remote = self.sequences.other_mdts();
@@ -61,7 +61,7 @@ impl Mdt {
         let ready: Vec<_> = remote.iter().copied().filter(is_ready).collect();
         // One stripe is the directory itself, here.
         let ready = match says_several(wish) {
-            true => self.with_space(context, ready).await,
+            true => self.with_space(target, ready).await,
             false => ready,
         };
         let turn = self.stripe_turn.fetch_add(1, Ordering::Relaxed);

@@ -16,6 +16,7 @@
 //!
 //! Cost for a name in any directory, where there are several MDTs: one look for an extended attribute; with one MDT none.
 
+mod changing;
 mod choice;
 mod default;
 mod fids;
@@ -35,6 +36,7 @@ use crate::inode::Inode;
 use crate::xattrs::{LMV, XattrsOf};
 use crate::{Mdt, xattrs};
 
+pub(crate) use self::changing::{OldPlace, old_place};
 pub(crate) use self::choice::StripePlan;
 pub(crate) use self::default::{new_default_stripes, parse_wish, says_several};
 pub(crate) use self::fids::StripeFids;
@@ -81,10 +83,15 @@ pub(crate) fn stripes_in(
     xattrs: &(impl XattrsOf + ?Sized),
     directory: Fid,
 ) -> Result<Vec<Fid>, Errno> {
-    Ok(match layout_in(xattrs, directory)?.as_ref().map(DirectoryLayout::holder) {
-        Some(Holder::Master { stripes, .. }) => stripes.to_vec(),
-        _ => Vec::new(),
-    })
+    Ok(layout_in(xattrs, directory)?.as_ref().map(stripes).unwrap_or_default())
+}
+
+/// The stripes of a master's layout, in order; none of a stripe's.
+pub(crate) fn stripes(layout: &DirectoryLayout) -> Vec<Fid> {
+    match layout.holder() {
+        Holder::Master { stripes, .. } => stripes.to_vec(),
+        Holder::Stripe { .. } => Vec::new(),
+    }
 }
 
 /// Whether a name may lie in a directory, as its layout says.
@@ -271,7 +278,7 @@ impl Mdt {
 
     /// A directory of another MDT as programs see it: the master, if it is a stripe.
     async fn seen_elsewhere(&self, context: &Context, directory: Fid) -> Result<Fid, Errno> {
-        let mdt = self.mdt_of(context, directory).await?;
+        let mdt = self.mdt_of(&context.target, directory).await?;
         let Some(layout) = self.remote_xattr(mdt, directory, LMV, Order::InTurn).await? else {
             return Ok(directory);
         };

@@ -1,0 +1,388 @@
+//! Directories that move to other MDTs.
+
+use bytes::Bytes;
+use sheen_layout::directory::{
+    DirectoryLayout, DirectoryWish, Holder, LayoutChange, WishedStripes, stripe_name,
+};
+use sheen_target::testing::{TestCall, TestWorld};
+use sheen_types::{Errno, Fid, MdtIndex};
+use sheen_wire::lmv::{LmvEa, LmvHash};
+use sheen_wire::md::{AttrValid, Bias, MdsOpenFlags, RecRename, ReintOp};
+use sheen_wire::messages::MdsReintMigrate;
+use sheen_wire::out::UpdateType;
+use sheen_wire::text::Text;
+
+use super::harness::{Client, DIRECTORY, REGULAR, run};
+use super::over_mdts::Scene;
+
+const ROOT: Fid = Fid::ROOT;
+
+/// `lfs migrate -m FIRST -c COUNT`.
+pub(super) fn to(first: u16, count: u32) -> DirectoryWish {
+    DirectoryWish {
+        stripes: WishedStripes::Count(std::num::NonZeroU32::new(count).expect("some")),
+        first: Some(MdtIndex(first)),
+        hash: LmvHash(LmvHash::FIXED),
+        ..DirectoryWish::default()
+    }
+}
+
+/// A request for a name of a directory; `new` is the FID that is chosen for the inode.
+pub(super) fn migrate_request(
+    client: &Client,
+    (parent, name): (Fid, &str),
+    new: Fid,
+    wish: &DirectoryWish,
+) -> MdsReintMigrate {
+    let rename = client.rename_request((parent, name), (new, ""));
+    let rec_reint = RecRename { opcode: ReintOp::MIGRATE, ..rename.rec_reint };
+    let (name, eadata) = (Some(Text::new(name)), wish.to_ea().encode());
+    MdsReintMigrate { rec_reint, name, eadata, ..MdsReintMigrate::default() }
+}
+
+pub(super) fn layout(bytes: &Bytes) -> DirectoryLayout {
+    DirectoryLayout::from_ea(&LmvEa::decode(bytes).expect("a layout")).expect("a layout")
+}
+
+pub(super) fn stripes(layout: &DirectoryLayout) -> Vec<Fid> {
+    match layout.holder() {
+        Holder::Master { stripes, .. } => stripes.to_vec(),
+        Holder::Stripe { .. } => panic!("a stripe"),
+    }
+}
+
+impl Scene {
+    /// What an MDT answers to a migration; the FID that was chosen.
+    pub(super) async fn migrate(
+        &self,
+        mdt: usize,
+        place: (Fid, &str),
+        wish: &DirectoryWish,
+    ) -> Result<Fid, Errno> {
+        let client = &self.clients[mdt];
+        let new = client.next_fid();
+        client.modify(migrate_request(client, place, new, wish)).await.map(|_| new)
+    }
+
+    /// Moves names only.
+    async fn move_name(&self, mdt: usize, place: (Fid, &str)) -> Result<(), Errno> {
+        let client = &self.clients[mdt];
+        let mut request = migrate_request(client, place, client.next_fid(), &to(0, 1));
+        request.rec_reint.bias = Bias::MIGRATE_NSONLY;
+        client.modify(request).await.map(drop)
+    }
+
+    pub(super) async fn end(&self, master: Fid, wish: &DirectoryWish) -> Result<(), Errno> {
+        let client = &self.clients[self.mdt_of(master)];
+        client.setxattr(master, "trusted.lmv", Some(&wish.to_ea().encode()), 0).await
+    }
+
+    pub(super) async fn layout(&self, master: Fid) -> DirectoryLayout {
+        let client = &self.clients[self.mdt_of(master)];
+        layout(&client.getxattr(master, "trusted.lmv").await.expect("a layout"))
+    }
+
+    /// What a name stands for in a directory.
+    pub(super) async fn child(&self, directory: Fid, name: &str) -> Option<Fid> {
+        let mdt = if directory == ROOT { 0 } else { self.mdt_of(directory) };
+        let (_, found) = self.clients[mdt].lookup(directory, name).await;
+        let fid = found.mdt_body.unwrap_or_default().fid1;
+        (!fid.is_zero()).then_some(fid)
+    }
+}
+
+#[test]
+fn a_directory_migrates_with_all_that_is_in_it_and_is_whole_at_any_moment() {
+    let world = TestWorld::new(900);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 2).await;
+        let (here, there) = (&scene.clients[0], &scene.clients[1]);
+        let before = scene.links(0, ROOT).await.expect("the root");
+        let d = here.mkdir(ROOT, "d").await.expect("made");
+        here.setxattr(d, "user.x", Some(b"1"), 0).await.expect("set");
+        let owner = AttrValid::UID | AttrValid::MODE | AttrValid::CTIME;
+        here.setattr(d, owner, |it| (it.uid, it.mode, it.ctime) = (7, 0o750, 1_500))
+            .await
+            .expect("set");
+        let file = here.make(d, "f", REGULAR | 0o640).await.expect("made");
+        here.setxattr(file, "user.y", Some(b"2"), 0).await.expect("set");
+        here.symlink(d, "l").await.expect("made");
+        let below = here.mkdir(d, "s").await.expect("made");
+        here.make(below, "b", REGULAR | 0o644).await.expect("made");
+        let wish = to(1, 1);
+        let master = scene.migrate(1, (ROOT, "d"), &wish).await.expect("it begins");
+        // The name leads to the new master, on the other MDT, with all that it was.
+        assert_eq!(scene.child(ROOT, "d").await, Some(master));
+        assert_eq!(scene.links(0, ROOT).await, Ok(before + 1));
+        let body = there.getattr(master).await.expect("it is there");
+        assert_eq!((body.uid, body.mode & 0o7777, body.nlink), (7, 0o750, 2));
+        assert_eq!(there.getxattr(master, "user.x").await, Ok(Bytes::from_static(b"1")));
+        let begun = scene.layout(master).await;
+        assert_eq!((begun.change(), begun.version()), (Some(LayoutChange::Migration), 2));
+        let all = stripes(&begun);
+        assert_eq!(all.iter().map(|it| scene.mdt_of(*it)).collect::<Vec<_>>(), [1, 0]);
+        let (target, source) = (all[0], all[1]);
+        assert_eq!(source, d, "it is a stripe from now on");
+        for (number, stripe) in (0..).zip([target, source]) {
+            let mdt = scene.mdt_of(stripe);
+            let own = scene.clients[mdt].getxattr(stripe, "trusted.lmv").await.expect("a layout");
+            assert_eq!(Some(layout(&own)), begun.of_stripe(number));
+            let link = scene.servers[mdt].mdt.links(stripe).expect("it is there");
+            let named = stripe_name(stripe, number).into_bytes();
+            assert_eq!((link.entries.len(), link.entries[0].parent), (1, master));
+            assert_eq!(&link.entries[0].name[..], &named[..]);
+        }
+        assert_eq!(scene.names(0, source).await, ["f", "l", "s"]);
+        assert_eq!(scene.links(0, source).await, Ok(3));
+        // The same again, and another wish.
+        assert_eq!(scene.migrate(1, (ROOT, "d"), &wish).await, Err(Errno::EALREADY));
+        assert_eq!(scene.migrate(0, (ROOT, "d"), &to(0, 1)).await, Err(Errno::EPERM));
+        assert_eq!(scene.end(master, &wish).await, Err(Errno::ENOTEMPTY));
+        // A file goes with its inode, a symlink, too, and a directory begins to.
+        let moved = scene.migrate(0, (master, "f"), &wish).await.map(drop);
+        assert_eq!(moved, Ok(()));
+        assert_eq!(scene.child(source, "f").await, None);
+        let new = scene.child(target, "f").await.expect("it is there");
+        assert_eq!(scene.mdt_of(new), 1);
+        let body = there.getattr(new).await.expect("it is there");
+        assert_eq!((body.mode & 0o7777, body.nlink), (0o640, 1));
+        assert_eq!(there.getxattr(new, "user.y").await, Ok(Bytes::from_static(b"2")));
+        assert_eq!(here.getattr(file).await.map(drop), Err(Errno::ENOENT));
+        assert_eq!(scene.migrate(0, (master, "f"), &wish).await, Err(Errno::EALREADY));
+        assert_eq!(scene.migrate(0, (master, "x"), &wish).await, Err(Errno::ENOENT));
+        scene.migrate(0, (master, "l"), &wish).await.expect("moved");
+        assert_eq!(scene.names(1, target).await, ["f", "l"]);
+        let new = scene.migrate(1, (master, "s"), &wish).await.expect("it begins");
+        assert_eq!(scene.child(target, "s").await, Some(new));
+        assert_eq!((scene.links(0, source).await, scene.links(1, target).await), (Ok(2), Ok(3)));
+        let (_, up) = there.lookup(new, "..").await;
+        assert_eq!(up.mdt_body.expect("a body").fid1, master);
+        scene.migrate(0, (new, "b"), &wish).await.expect("moved");
+        scene.end(new, &wish).await.expect("it ends");
+        assert_eq!(here.getattr(below).await.map(drop), Err(Errno::ENOENT));
+        // All are there.
+        scene.end(master, &wish).await.expect("it ends");
+        let ended = scene.layout(master).await;
+        assert_eq!((ended.change(), ended.version(), stripes(&ended)), (None, 3, vec![target]));
+        assert_eq!(ended.hash(), LmvHash(LmvHash::FNV_1A_64.0 | LmvHash::FIXED));
+        let own = there.getxattr(target, "trusted.lmv").await.expect("a layout");
+        assert_eq!(Some(layout(&own)), ended.of_stripe(0));
+        assert_eq!(here.getattr(d).await.map(drop), Err(Errno::ENOENT));
+        assert_eq!(scene.end(master, &wish).await, Err(Errno::EALREADY));
+        assert_eq!(scene.migrate(1, (ROOT, "d"), &wish).await, Err(Errno::EALREADY));
+        // And back, to two stripes.
+        let both = to(0, 2);
+        let back = scene.migrate(0, (ROOT, "d"), &both).await.expect("it begins");
+        assert_eq!(there.getattr(master).await.map(drop), Err(Errno::ENOENT));
+        let begun = scene.layout(back).await;
+        let all = stripes(&begun);
+        assert_eq!(all.iter().map(|it| scene.mdt_of(*it)).collect::<Vec<_>>(), [0, 1, 1]);
+        assert_eq!((all[2], begun.version()), (target, 2));
+        let (_, up) = there.lookup(target, "..").await;
+        assert_eq!(up.mdt_body.expect("a body").fid1, back);
+        for name in ["f", "l", "s"] {
+            let now = all[begun.places(name.as_bytes()).expect("known").now as usize];
+            match (name, scene.mdt_of(now)) {
+                ("s", mdt) => {
+                    let own = DirectoryWish { first: Some(MdtIndex(mdt as u16)), ..both.clone() };
+                    scene.migrate(mdt, (back, name), &own).await.expect("it begins");
+                }
+                _ => drop(scene.migrate(1, (back, name), &both).await.expect("moved")),
+            }
+            assert!(scene.child(now, name).await.is_some(), "{name}");
+        }
+        scene.end(back, &both).await.expect("it ends");
+        assert_eq!(there.getattr(target).await.map(drop), Err(Errno::ENOENT));
+        assert_eq!(stripes(&scene.layout(back).await), all[..2]);
+        assert_eq!(scene.links(0, ROOT).await, Ok(before + 1));
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+#[test]
+fn a_name_is_added_where_it_belongs_and_nowhere_else_while_its_directory_migrates() {
+    let world = TestWorld::new(901);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 2).await;
+        let (here, there) = (&scene.clients[0], &scene.clients[1]);
+        let d = here.mkdir(ROOT, "d").await.expect("made");
+        for name in ["a", "b"] {
+            here.make(d, name, REGULAR | 0o644).await.expect("made");
+        }
+        let wish = to(1, 1);
+        let master = scene.migrate(1, (ROOT, "d"), &wish).await.expect("it begins");
+        let all = stripes(&scene.layout(master).await);
+        let (target, source) = (all[0], all[1]);
+        let other = there.make(target, "other", REGULAR | 0o644).await.expect("made");
+        let far = scene.mkdir(1, ROOT, "far").await;
+        let away = there.make(far, "away", REGULAR | 0o644).await.expect("made");
+        // What is in the old stripe exists.
+        assert_eq!(there.make(target, "a", REGULAR | 0o644).await, Err(Errno::EEXIST));
+        assert_eq!(there.mkdir(target, "a").await, Err(Errno::EEXIST));
+        assert_eq!(there.symlink(target, "a").await, Err(Errno::EEXIST));
+        assert_eq!(there.link(other, target, "a").await, Err(Errno::EEXIST));
+        assert_eq!(there.link(away, target, "a").await, Err(Errno::EEXIST));
+        let striped = super::striped::wishing(
+            there.create_request(target, "a", DIRECTORY | 0o777),
+            &super::striped::wish(2),
+        );
+        assert_eq!(there.modify(striped).await.map(drop), Err(Errno::EEXIST));
+        let exclusive = MdsOpenFlags::CREAT | MdsOpenFlags::EXCL | MdsOpenFlags::READ;
+        assert_eq!(there.open(target, "a", exclusive).await.map(drop), Err(Errno::EEXIST));
+        assert_eq!(there.create(target, "a").await.map(drop), Err(Errno::ESTALE), "opened there");
+        // A directory of MDT0000 with its name in the other MDT's stripe.
+        assert_eq!(here.mkdir(target, "a").await, Err(Errno::EEXIST));
+        // It is replaced where it is.
+        let renamed = there.rename((target, "other"), (target, "a")).await;
+        assert_eq!(renamed, Err(Errno::ESTALE));
+        let renamed = there.rename((far, "away"), (target, "a")).await;
+        assert_eq!(renamed, Err(Errno::ESTALE));
+        let renamed = here.rename((source, "b"), (target, "a")).await;
+        assert_eq!(renamed, Err(Errno::ESTALE));
+        // Nothing new comes to the old one.
+        assert_eq!(here.make(source, "n", REGULAR | 0o644).await, Err(Errno::ESTALE));
+        assert_eq!(here.mkdir(source, "n").await, Err(Errno::ESTALE));
+        assert_eq!(here.create(source, "n").await.map(drop), Err(Errno::ESTALE));
+        assert_eq!(here.rename((source, "b"), (source, "n")).await, Err(Errno::ESTALE));
+        assert_eq!(there.rename((target, "other"), (source, "n")).await, Err(Errno::ESTALE));
+        // All else is done: two requests to the MDT of the old stripe, and none where the master is here.
+        scene.forget_sent();
+        there.make(target, "new", REGULAR | 0o644).await.expect("made");
+        inner.settle().await;
+        let sent: Vec<_> = scene.sent(1, 0).concat();
+        assert_eq!(sent, [UpdateType::EXCLUDE, UpdateType::RELEASE]);
+        there.mkdir(target, "sub").await.expect("made");
+        there.symlink(target, "l").await.expect("made");
+        there.link(other, target, "second").await.expect("made");
+        let opened = there.open(target, "opened", exclusive).await.expect("made");
+        there.close(&opened).await.expect("closed");
+        here.mkdir(target, "remote").await.expect("made");
+        there.rename((target, "other"), (target, "renamed")).await.expect("moved");
+        there.rename((target, "renamed"), (target, "new")).await.expect("replaced");
+        here.rename((source, "b"), (target, "b2")).await.expect("moved");
+        let mut names = scene.names(1, target).await;
+        names.sort();
+        assert_eq!(names, ["b2", "l", "new", "opened", "remote", "second", "sub"]);
+        // What is replaced in the old stripe is replaced, and removed.
+        there.rename((target, "second"), (source, "a")).await.map_or_else(
+            |errno| assert_eq!(errno, Errno::EXDEV, "its MDT is named"),
+            |()| panic!("the inode that goes is another MDT's"),
+        );
+        here.rename((target, "second"), (source, "a")).await.expect("replaced");
+        here.unlink(source, "a").await.map_or_else(
+            |errno| assert_eq!(errno, Errno::EREMOTE),
+            |()| panic!("the inode is another MDT's"),
+        );
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+#[test]
+fn what_has_other_names_or_is_in_use_stays_where_it_is_and_its_name_moves() {
+    let world = TestWorld::new(902);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 2).await;
+        let (here, there) = (&scene.clients[0], &scene.clients[1]);
+        let d = here.mkdir(ROOT, "d").await.expect("made");
+        let linked = here.make(d, "one", REGULAR | 0o644).await.expect("made");
+        here.link(linked, d, "two").await.expect("made");
+        let used = here.make(d, "used", REGULAR | 0o644).await.expect("made");
+        let opened = here.open(d, "used", MdsOpenFlags::READ).await.expect("opened");
+        here.mkdir(d, "sub").await.expect("made");
+        let wish = to(1, 1);
+        let master = scene.migrate(1, (ROOT, "d"), &wish).await.expect("it begins");
+        let all = stripes(&scene.layout(master).await);
+        let (target, source) = (all[0], all[1]);
+        scene.migrate(0, (master, "one"), &wish).await.expect("moved");
+        assert_eq!(scene.child(target, "one").await, Some(linked), "it has a name there");
+        assert_eq!(scene.links(0, linked).await, Ok(2));
+        // With the last name on its MDT it goes, and all names lead to it.
+        scene.migrate(0, (master, "two"), &wish).await.expect("moved");
+        let new = scene.child(target, "two").await.expect("it is there");
+        assert_eq!((scene.mdt_of(new), scene.child(target, "one").await), (1, Some(new)));
+        assert_eq!(scene.links(1, new).await, Ok(2));
+        assert_eq!(scene.links(0, linked).await, Err(Errno::ENOENT));
+        let names = scene.servers[1].mdt.links(new).expect("known").entries;
+        let mut names: Vec<_> = names.into_iter().map(|it| (it.parent, it.name)).collect();
+        names.sort();
+        let expected = ["one", "two"].map(|it| (target, Bytes::from_static(it.as_bytes())));
+        assert_eq!(names, expected);
+        // What is open stays, and works.
+        scene.migrate(0, (master, "used"), &wish).await.expect("moved");
+        assert_eq!(scene.child(target, "used").await, Some(used));
+        assert_eq!(scene.child(source, "used").await, None);
+        here.close(&opened).await.expect("closed");
+        assert_eq!(scene.links(0, used).await, Ok(1));
+        // Names only.
+        assert_eq!(scene.move_name(0, (master, "used")).await, Err(Errno::EALREADY));
+        let sub = scene.child(source, "sub").await.expect("it is there");
+        scene.move_name(1, (master, "sub")).await.expect("moved");
+        assert_eq!(scene.child(target, "sub").await, Some(sub));
+        assert_eq!((scene.links(0, source).await, scene.links(1, target).await), (Ok(2), Ok(3)));
+        scene.end(master, &wish).await.expect("it ends");
+        // An inode goes after its name: the name stays where it is.
+        let file = scene.clients[0].getattr(used).await.map(|it| it.nlink);
+        assert_eq!(file, Ok(1));
+        scene.migrate(0, (master, "used"), &wish).await.expect("moved");
+        let new = scene.child(target, "used").await.expect("it is there");
+        assert_eq!((scene.mdt_of(new), scene.links(0, used).await), (1, Err(Errno::ENOENT)));
+        assert_eq!(there.getattr(new).await.map(|it| it.nlink), Ok(1));
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+#[test]
+fn migrations_that_cannot_be_are_refused_by_name() {
+    let world = TestWorld::new(903);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 2).await;
+        let (here, there) = (&scene.clients[0], &scene.clients[1]);
+        let d = here.mkdir(ROOT, "d").await.expect("made");
+        let wish = to(1, 1);
+        for dot in [".", ".."] {
+            assert_eq!(scene.migrate(1, (d, dot), &wish).await, Err(Errno::EBUSY));
+        }
+        assert_eq!(scene.migrate(1, (ROOT, ".lustre"), &wish).await, Err(Errno::EPERM));
+        assert_eq!(scene.migrate(1, (ROOT, "x"), &wish).await, Err(Errno::ENOENT));
+        assert_eq!(scene.migrate(1, (ROOT, "d"), &to(9, 1)).await, Err(Errno::ENODEV));
+        let user = there.as_user(7, 7);
+        let request = migrate_request(&user, (ROOT, "d"), user.next_fid(), &wish);
+        assert_eq!(user.modify(request).await.map(drop), Err(Errno::EPERM));
+        // The FID is another MDT's, or another client's.
+        for new in [here.next_fid(), Fid::new(there.sequence + 1, 1), Fid::ZERO] {
+            let request = migrate_request(there, (ROOT, "d"), new, &wish);
+            assert_eq!(there.modify(request).await.map(drop), Err(Errno::EINVAL), "{new}");
+        }
+        let mut request = migrate_request(there, (ROOT, "d"), there.next_fid(), &wish);
+        request.eadata = Bytes::from_static(b"no wish at all");
+        assert_eq!(there.modify(request).await.map(drop), Err(Errno::EINVAL));
+        scene.servers[1].mdt.migrate_directories(false);
+        assert_eq!(scene.migrate(1, (ROOT, "d"), &wish).await, Err(Errno::EPERM));
+        scene.servers[1].mdt.migrate_directories(true);
+        // It lies so.
+        assert_eq!(scene.migrate(0, (ROOT, "d"), &to(0, 1)).await, Err(Errno::EALREADY));
+        // A file in a directory that does not change is where it belongs.
+        here.make(ROOT, "f", REGULAR | 0o644).await.expect("made");
+        assert_eq!(scene.migrate(0, (ROOT, "f"), &wish).await, Err(Errno::EALREADY));
+        assert_eq!(scene.end(d, &wish).await, Err(Errno::EALREADY));
+        let master = scene.migrate(1, (ROOT, "d"), &wish).await.expect("it begins");
+        assert_eq!(scene.end(master, &to(1, 2)).await, Err(Errno::EINVAL));
+        let refused = there.as_user(7, 7);
+        let value = wish.to_ea().encode();
+        let refused = refused.setxattr(master, "trusted.lmv", Some(&value), 0).await;
+        assert_eq!(refused, Err(Errno::EPERM));
+        // It is removed while it migrates.
+        let (errno, _) = scene.remove(1, (ROOT, "d"), master, DIRECTORY).await;
+        assert_eq!(errno, None);
+        assert_eq!(here.getattr(d).await.map(drop), Err(Errno::ENOENT));
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
