@@ -219,6 +219,7 @@ impl Operations for Mdt {
                 tracing::warn!(%error, "no size is vouched for until the next start");
             }
             self.clean_echo_soon(target);
+            self.restriper.changed.notify_one();
             self.placement.recovered();
         })
     }

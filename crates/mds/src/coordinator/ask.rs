@@ -164,7 +164,7 @@ impl Mdt {
     ///
     /// # Errors
     /// Those of the store, and of the MDT.
-    pub(super) async fn find_on_any_mdt(
+    pub(crate) async fn find_on_any_mdt(
         &self,
         target: &Target,
         directory: Fid,

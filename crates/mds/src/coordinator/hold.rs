@@ -338,6 +338,11 @@ impl DistributedHold {
         Ok(Inode { fid, attributes, is_damaged: false })
     }
 
+    /// Whether its MDT has said something of an inode.
+    pub(super) fn is_held(&self, inode: Fid) -> bool {
+        self.inodes.contains_key(&inode)
+    }
+
     /// A directory.
     ///
     /// # Errors

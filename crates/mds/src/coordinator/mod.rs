@@ -30,6 +30,7 @@ mod parts;
 mod recover;
 mod remove;
 mod rename;
+mod restripe;
 mod striped;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +49,7 @@ pub(crate) use self::move_name::NameMoved;
 pub(crate) use self::old_place::NewNameHold;
 #[cfg(test)]
 pub(crate) use self::recover::RecordsBeingRead;
+pub(crate) use self::restripe::{Restripe, RestripeEnd};
 pub(crate) use self::striped::StripedChange;
 
 /// What the coordinator keeps.

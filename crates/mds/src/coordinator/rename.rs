@@ -11,6 +11,7 @@ use super::parts::Parts;
 use crate::caller::{Caller, May};
 use crate::directory::Child;
 use crate::reint::rename::{DEPTH_MAX, Rename, is_directory, may_move, renamed};
+use crate::striped::stripes_in;
 use crate::{Mdt, counters, remote};
 
 /// What the two names of a rename stand for.
@@ -60,6 +61,12 @@ impl Mdt {
             let source = held.child(record.fid1, &old).ok_or(Errno::ENOENT)?;
             let found = Children { source, victim: held.child(record.fid2, &new) };
             if found != seen {
+                continue;
+            }
+            if let Some(victim) = replaced
+                && stripes_in(&held, victim.fid)? != stripes
+            {
+                // It was split or merged before it was excluded.
                 continue;
             }
             if found.victim.is_none() {

@@ -16,7 +16,7 @@ use crate::directory::Child;
 use crate::inode::Inode;
 use crate::participant::{RESULT_BYTES_MAX, obdo_of};
 use crate::reint::{CreateSpec, NewInode};
-use crate::striped::{StripePlan, stripe_like, stripe_name};
+use crate::striped::{StripePlan, stripe_like, stripe_name, stripes_in};
 use crate::xattrs::LMV;
 
 impl Mdt {
@@ -87,16 +87,23 @@ impl Mdt {
         (master, stripes): (Fid, &[Fid]),
         change: impl Fn(&Inode) -> Result<Option<StripedChange>, Errno>,
     ) -> Result<(), Errno> {
+        let mut stripes = stripes.to_vec();
         loop {
             let Some(wanted) = change(&self.inode(master)?)? else {
                 return self.record_answer(context, ReplyRecording::Done).map(drop);
             };
-            let stripes = stripes.iter().copied().filter(|stripe| stripe.is_of_mdt());
-            let all = std::iter::once(master).chain(stripes);
+            let held_stripes = stripes.iter().copied().filter(|stripe| stripe.is_of_mdt());
+            let all = std::iter::once(master).chain(held_stripes);
             let request = all.clone().fold(ExclusionRequest::default(), |request, fid| {
                 request.changed(fid, wanted.bits)
             });
             let held = self.hold_distributed(context.into(), request).await?;
+            let now = stripes_in(&held, master)?;
+            if now != stripes {
+                // It was split or merged before it was excluded.
+                stripes = now;
+                continue;
+            }
             // It may have changed before it was excluded.
             let change = match change(&held.directory(master)?)? {
                 Some(change) if wanted.bits.contains(change.bits) => change,
@@ -207,13 +214,14 @@ impl Parts<'_> {
 ///
 /// # Errors
 /// [`Errno::E2BIG`].
-fn may_be_read<'a>(mut values: impl Iterator<Item = &'a Bytes>) -> Result<(), Errno> {
+pub(super) fn may_be_read<'a>(mut values: impl Iterator<Item = &'a Bytes>) -> Result<(), Errno> {
     match values.all(|value| value.len() <= RESULT_BYTES_MAX) {
         true => Ok(()),
         false => Err(Errno::E2BIG),
     }
 }
 
+/// What the name of a stripe stands for.
 pub(super) fn child(fid: Fid) -> Child {
     Child { fid, kind: FileKind::Directory }
 }

@@ -11,7 +11,7 @@ use sheen_wire::out::{ObjectUpdate, SentPart, Update};
 
 use super::exclude::{merged, needs_of, revoke, uses_of};
 use super::reads::{attributes_of, patch_of};
-use super::table::{Entry, Key, Revoked};
+use super::table::{Entry, Key, KeyRef, Revoked};
 use crate::change_set::ChangeSet;
 use crate::directory::Child;
 use crate::exclusion::ExclusionGuard;
@@ -167,6 +167,12 @@ impl Entry {
     }
 
     fn covers(&self, key: &Key, alone: bool) -> bool {
+        // No name changes in a directory that is excluded alone.
+        if let Key::Name(directory, _) = key
+            && self.has_alone(KeyRef::Inode(*directory))
+        {
+            return true;
+        }
         self.has_alone(key.borrowed()) || !alone && self.has(key.borrowed())
     }
 }
@@ -260,6 +266,9 @@ impl Building<'_> {
             Update::RefDel(fid) => self.changes.add_links(fid, -1),
             Update::AttrSet(fid, said) => self.changes.patch(fid, patch_of(&said)),
             Update::XattrSet(fid, name, value) => {
+                if name.to_text() == xattrs::LMV {
+                    self.changes.note_layout(fid, &value)?;
+                }
                 self.changes.set_xattr(fid, &name.to_text(), value);
             }
             Update::XattrDel(fid, name) => {

@@ -123,6 +123,9 @@ impl Mdt {
         spec.security = request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx));
         let is_default = record.flags().contains(MdsOpenFlags::DEFAULT_LMV);
         spec.has_wish = !request.eadata.is_empty() && !is_default;
+        if let Some(outcome) = self.restripe_by_wish(context, request).await? {
+            return Ok(outcome);
+        }
         let plan = match context.replay() {
             // One with stripes was durable before it was answered: one that is not there had none.
             Some(_) => None,

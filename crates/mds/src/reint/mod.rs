@@ -4,6 +4,7 @@ mod create;
 pub(crate) mod link;
 mod migrate;
 pub(crate) mod rename;
+mod restripe;
 mod setattr;
 mod setxattr;
 pub(crate) mod unlink;

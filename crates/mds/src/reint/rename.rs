@@ -60,7 +60,7 @@ impl Mdt {
             [WantedName::removed(record.fid1, &old), WantedName::replaced(record.fid2, &new)];
         let renames = crosses && moves_directory;
         let replays = context.replay().is_some();
-        let held = self.hold(Wanted { names: &names, inodes: &[], renames, within: None }).await?;
+        let held = self.hold(Wanted { names: &names, renames, ..Wanted::default() }).await?;
         let (source, victim) = (held.child(0).ok_or(Errno::ENOENT)?, held.child(1));
         if victim.is_none() && !replays && self.old_place(record.fid2, new.as_bytes())?.is_some() {
             drop(held);

@@ -63,6 +63,10 @@ impl Mdt {
         }
         let held = self.hold_inodes(&[record.fid]).await;
         let inode = self.inode(record.fid)?;
+        if inode.is_directory() {
+            // It may have become a stripe before it was held.
+            self.stripes_to_change(inode.fid)?;
+        }
         if record.valid == AttrValid::NONE && !request.eadata.is_empty() {
             return self.set_default_layout(context, &held, request, &inode).await;
         }

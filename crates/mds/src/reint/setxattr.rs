@@ -69,6 +69,10 @@ impl Mdt {
         }
         let held = self.hold_inodes(&[record.fid]).await;
         let inode = self.inode(record.fid)?;
+        if inode.is_directory() {
+            // It may have become a stripe before it was held.
+            self.stripes_to_change(inode.fid)?;
+        }
         let caller = Caller::from(record);
         self.may_set(&caller, &inode, name, removes)?;
         // Its owner would give a program what root may. To take it from there is the owner's right: a kernel does so

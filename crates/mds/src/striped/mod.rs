@@ -212,14 +212,15 @@ impl Mdt {
     /// The stripes of a directory here that is about to be changed by itself; none if it is no master.
     ///
     /// # Errors
-    /// [`Errno::EPERM`] for a stripe, which is as its master is; those of the store.
+    /// [`Errno::ESTALE`] for a stripe, which is as its master is, and may have been a directory of its own a moment ago; those of the
+    /// store.
     pub(crate) fn stripes_to_change(&self, directory: Fid) -> Result<Vec<Fid>, Errno> {
         if !self.sequences.knows_other_mdts() {
             return Ok(Vec::new());
         }
         match layout_in(&*self.store, directory)?.as_ref().map(DirectoryLayout::holder) {
             Some(Holder::Master { stripes, .. }) => Ok(stripes.to_vec()),
-            Some(Holder::Stripe { .. }) => Err(Errno::EPERM),
+            Some(Holder::Stripe { .. }) => Err(Errno::ESTALE),
             None => Ok(Vec::new()),
         }
     }

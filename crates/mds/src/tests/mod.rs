@@ -33,6 +33,8 @@ mod recovery;
 mod renames;
 mod repairs;
 mod replays;
+mod restripes;
+mod restripes_lost;
 mod rights;
 mod rmfid;
 mod several;
