@@ -24,6 +24,10 @@ pub(crate) struct DirectoryState {
     pub(crate) changed_here: bool,
     /// How it lies on MDTs.
     pub(crate) striping: Striping,
+    /// It lay in one piece, and whether it does still is to be asked.
+    pub(crate) was_whole: bool,
+    /// The inode that took its place.
+    pub(crate) moved_to: Option<Fid>,
     /// How those are to lie that are made in it.
     pub(crate) default: DefaultStriping,
     /// Whether a lock covers that.

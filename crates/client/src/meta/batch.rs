@@ -89,6 +89,10 @@ impl Meta {
             found.push(Err(Errno::EAGAIN));
             let placed = async {
                 let place = self.place(who, parent, &name.name).await?;
+                // Two stripes may have it.
+                if place.before().is_some() {
+                    return Err(Errno::EAGAIN);
+                }
                 let mdt = self.mdt(place.holder().fid).await?;
                 Ok((mdt, place))
             };

@@ -131,7 +131,7 @@ impl Meta {
     }
 
     /// Looks `name` up in `parent`; `None` if it is not there. One RPC, and another if the inode is on another MDT than
-    /// the name.
+    /// the name; up to two more while names are being moved between stripes.
     pub(crate) async fn lookup(
         &self,
         who: &Credentials,
@@ -145,7 +145,8 @@ impl Meta {
                 Err(Errno::EBADF) => return self.search_stripes(who, parent, name, depth).await,
                 place => place?,
             };
-            match self.find_name(who, &place, name, depth).await {
+            match self.find_placed(who, &place, name, depth).await {
+                Ok(None) if self.may_have_moved(&place, &mut tries) => {}
                 Ok(None) => {
                     self.learn_names(who, place.holder()).await;
                     return Ok(None);

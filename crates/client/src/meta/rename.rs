@@ -74,8 +74,8 @@ impl Meta {
     ) -> Result<bool, Errno> {
         let mut tries = Tries::default();
         loop {
-            let leaves = self.place(who, from.0, from.1).await?;
-            let arrives = self.place(who, to.0, to.1).await?;
+            let leaves = self.place_of_existing(who, from.0, from.1).await?;
+            let arrives = self.place_of_existing(who, to.0, to.1).await?;
             let places = ((&leaves, from.1), (&arrives, to.1));
             match self.rename_where_it_is(who, places, inodes).await {
                 // Which of the two is not said.
@@ -83,6 +83,7 @@ impl Meta {
                     self.cache.inodes.doubt_striping(to.0);
                 }
                 Err(errno) if self.may_be_elsewhere(&arrives, &mut tries, errno) => {}
+                Err(errno) if self.may_be_moving(&[from, to], &mut tries, errno) => {}
                 renamed => return renamed,
             }
         }

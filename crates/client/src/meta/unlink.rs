@@ -99,12 +99,13 @@ impl Meta {
     ) -> Result<bool, Errno> {
         let mut tries = Tries::default();
         loop {
-            let place = match self.place(who, parent, name).await {
+            let place = match self.place_of_existing(who, parent, name).await {
                 Err(Errno::EBADF) => break,
                 place => place?,
             };
             match self.unlink_where_it_is(who, (&place, name), what).await {
                 Err(errno) if self.may_be_elsewhere(&place, &mut tries, errno) => {}
+                Err(errno) if self.may_be_moving(&[(parent, name)], &mut tries, errno) => {}
                 unlinked => return unlinked,
             }
         }

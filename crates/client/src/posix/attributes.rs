@@ -67,6 +67,11 @@ impl FileSystem {
             }
             answer => answer,
         };
+        if self.0.was_moved(who, (node, &inode), &answer).await {
+            return self.getattr(who, node).await;
+        }
+        let is_current = inode.node == node;
+        let answer = answer.map(|stat| Stat { keep: stat.keep && is_current, ..stat });
         if let Ok(stat) = &answer {
             self.0.show_size(&inode, asked_at, &stat.attributes).await;
         }

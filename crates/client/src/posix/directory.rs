@@ -59,7 +59,7 @@ impl FileSystem {
         room: ListingRoom,
     ) -> Result<Vec<DirEntryPlus>, Errno> {
         let file = self.0.handles.get(handle)?;
-        let directory = &file.pin;
+        let directory = &*self.0.meta.current(self.0.inodes.pin(file.pin.fid));
         // The kernel asks for attributes of further names only if a program has looked at some of the first.
         let looks = from.0 != 0 || self.0.ahead.trusts(who.pid);
         if from.0 != 0 {
@@ -124,7 +124,8 @@ impl Mounted {
         let mut names = Vec::new();
         while names.len() < limit {
             let last = file.stream.lock().last.clone();
-            let chunk = self.meta.dir_chunk(&file.who, &file.pin, position, last.as_ref()).await?;
+            let directory = self.meta.current(self.inodes.pin(file.pin.fid));
+            let chunk = self.meta.dir_chunk(&file.who, &directory, position, last.as_ref()).await?;
             let Some(chunk) = chunk else { break };
             let mut stream = file.stream.lock();
             let before = names.len();

@@ -11,7 +11,31 @@ use crate::data::{DataAttributes, DataFile};
 impl Mounted {
     /// The inode of a node, needed for the length of a call.
     pub(super) fn pin(&self, node: NodeId) -> Result<Pin, Errno> {
-        self.inodes.pin_node(node).ok_or(Errno::ESTALE)
+        let known = self.inodes.pin_node(node).ok_or(Errno::ESTALE)?;
+        Ok(self.inodes.current(known))
+    }
+
+    /// Whether another inode has taken the place of the directory `node` since this call was answered so; [`Self::pin`]
+    /// leads to it then. No RPC for what was answered, and is no directory.
+    pub(super) async fn was_moved<T>(
+        &self,
+        who: &Credentials,
+        (node, inode): (NodeId, &Inode),
+        answer: &Result<T, Errno>,
+    ) -> bool {
+        let is_refused = matches!(answer, Err(Errno::ENOENT | Errno::ESTALE));
+        let is_stripe = inode.state().is_stripe_of_unknown();
+        if !is_refused && !is_stripe || inode.file_type() != Some(FileType::Directory) {
+            return false;
+        }
+        self.meta.follow_moved(who, inode).await;
+        self.pin(node).is_ok_and(|current| current.fid != inode.fid)
+    }
+
+    /// An entry that was found by `node`, in whose place `parent` is now: the kernel is notified of names of that alone.
+    pub(super) fn entry_by(node: NodeId, parent: &Inode, mut found: Entry) -> Entry {
+        found.keep.entry &= parent.node == node;
+        found
     }
 
     /// Asks the MDT for the attributes of an inode of which none were ever known here: an earlier process of the

@@ -29,7 +29,8 @@ impl FileSystem {
         parent: NodeId,
         name: &Name,
     ) -> Result<Lookup, Errno> {
-        let parent = self.0.pin(parent)?;
+        let node = parent;
+        let parent = self.0.pin(node)?;
         let found = match self.0.stale_retry.tries_again(who) {
             true => self.0.find_and_retain(who, &parent, name).await,
             false => self.find_ahead(who, &parent, name).await,
@@ -37,12 +38,20 @@ impl FileSystem {
         let found = match found {
             // Removed while it is open: it has no names.
             Err(Errno::ESTALE) if parent.state().is_removed_directory() => None,
+            found if self.0.was_moved(who, (node, &parent), &found).await => {
+                return self.lookup(who, node, name).await;
+            }
             found => found?,
         };
         match found {
-            Some(child) => Ok(Lookup::Found(self.0.entry(who, (&parent, name), &child).await?)),
+            Some(child) => {
+                let found = self.0.entry(who, (&parent, name), &child).await?;
+                Ok(Lookup::Found(Mounted::entry_by(node, &parent, found)))
+            }
             None => {
-                let keep = self.0.meta.is_absent(&parent, name) && is_listed(&parent, name);
+                let keep = parent.node == node
+                    && self.0.meta.is_absent(&parent, name)
+                    && is_listed(&parent, name);
                 Ok(Lookup::Absent { keep: keep && self.0.may_keep_name(&parent, name, true) })
             }
         }
@@ -75,10 +84,12 @@ impl FileSystem {
         mode: u32,
         new: NewNode,
     ) -> Result<Entry, Errno> {
-        let parent = self.0.pin(parent)?;
+        let node = parent;
+        let parent = self.0.pin(node)?;
         let permissions = mode & 0o7777;
         let directory = FileType::Directory.mode_bits() | permissions;
-        let plain = CreateRequest { mode: directory, rdev: 0, target: None, wish: None };
+        let (rdev, target, wish) = (0, None, None);
+        let plain = CreateRequest { mode: directory, rdev, target, wish, restripes: false };
         let new = match new {
             NewNode::Directory => plain,
             NewNode::DirectoryOn(mdt) => {
@@ -86,6 +97,9 @@ impl FileSystem {
                 CreateRequest { wish: Some(wish), ..plain }
             }
             NewNode::WishedDirectory(wish) => CreateRequest { wish: Some(wish), ..plain },
+            NewNode::RestripedDirectory(wish) => {
+                CreateRequest { wish: Some(wish), restripes: true, ..plain }
+            }
             NewNode::Symlink(target) if target.is_empty() => return Err(Errno::ENOENT),
             NewNode::Symlink(target) => {
                 let mode = FileType::Symlink.mode_bits() | 0o777;
@@ -97,7 +111,8 @@ impl FileSystem {
         };
         let create = || self.0.meta.create(who, &parent, name, &new);
         let child = self.0.retry_with_rights(who, &[&parent], create).await?;
-        self.0.entry(who, (&parent, name), &child).await
+        let made = self.0.entry(who, (&parent, name), &child).await?;
+        Ok(Mounted::entry_by(node, &parent, made))
     }
 
     /// Makes a directory as it is wished for a caller of whom the kernel does not know that it makes one: it is notified of the
@@ -114,7 +129,33 @@ impl FileSystem {
         mode: u32,
         wish: DirectoryWish,
     ) -> Result<(), Errno> {
-        let new = NewNode::WishedDirectory(wish);
+        self.make_unseen(who, (parent, name), mode, NewNode::WishedDirectory(wish)).await
+    }
+
+    /// The same; a directory that is there is split, or merged, to so many stripes as are wished. Its MDT moves its names after
+    /// this call. Up to three RPCs.
+    ///
+    /// # Errors
+    /// As [`FileSystem::make_node`]; `EBUSY` of one that is being moved, split or merged.
+    #[boxed]
+    pub async fn restripe_directory(
+        &self,
+        who: &Credentials,
+        parent: NodeId,
+        name: &Name,
+        mode: u32,
+        wish: DirectoryWish,
+    ) -> Result<(), Errno> {
+        self.make_unseen(who, (parent, name), mode, NewNode::RestripedDirectory(wish)).await
+    }
+
+    async fn make_unseen(
+        &self,
+        who: &Credentials,
+        (parent, name): (NodeId, &Name),
+        mode: u32,
+        new: NewNode,
+    ) -> Result<(), Errno> {
         let made = self.make_node(who, parent, name, mode, new).await?;
         let stale = StaleName { parent, name: name.clone(), by: NameInvalidation::Drop };
         self.0.kernel_cache.invalidate_names(vec![stale]).await;
@@ -360,8 +401,7 @@ impl Mounted {
             place => place?,
         };
         if let Some(place) = place.filter(|_| is_listed(parent, name)) {
-            let is_absent = place.holder().state().is_absent(name);
-            if is_absent || self.meta.knows_absent(&place, name) {
+            if self.meta.is_absent_at(&place, name) || self.meta.knows_absent(&place, name) {
                 return Ok(KnownName::Absent);
             }
         }

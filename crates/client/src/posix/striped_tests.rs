@@ -1,5 +1,7 @@
 //! Directories that lie in stripes, on two MDTs that have what a test puts there and refuse names that are elsewhere.
 
+mod moving;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -16,7 +18,8 @@ use sheen_wire::md::{Bias, MdsOpenFlags, MdtBody, ObdStatfs, Valid};
 use sheen_wire::messages::{
     LdlmEnqueueReply, LdlmIntentGetattr, LdlmIntentGetattrReply, LdlmIntentOpenReply,
     MdsCloseReply, MdsGetattrReply, MdsReadpageReply, MdsReintCreateReply, MdsReintLinkReply,
-    MdsReintRenameReply, MdsReintSetattrReply, MdsReintUnlinkReply, MdsStatfsReply, Reply, Request,
+    MdsReintMigrateReply, MdsReintRenameReply, MdsReintSetattrReply, MdsReintSetxattrReply,
+    MdsReintUnlinkReply, MdsStatfsReply, Reply, Request,
 };
 use sheen_wire::text::Text;
 
@@ -61,6 +64,14 @@ struct Cluster {
     made: Vec<(u32, bool)>,
     /// Stripes that refuse everything.
     gone: BTreeSet<Fid>,
+    /// None of them is a stripe yet.
+    are_whole: bool,
+    /// A name that moves once this stripe was asked for it, or read, and the answer is on its way.
+    moves_behind: Option<(Fid, String)>,
+    /// No lock covers the names of stripes, as where names move all the time.
+    grants_no_names: bool,
+    /// What was asked about moves.
+    moves: Vec<(u32, Request)>,
 }
 
 fn layout_of(hash: LmvHash, stripes: &[Fid]) -> DirectoryLayout {
@@ -87,6 +98,27 @@ impl Cluster {
             stats: BTreeMap::new(),
             made: Vec::new(),
             gone: BTreeSet::new(),
+            are_whole: false,
+            moves_behind: None,
+            grants_no_names: false,
+            moves: Vec::new(),
+        }
+    }
+
+    /// Where a name may be while names are being moved.
+    fn stripe_before(&self, name: &str) -> Option<Fid> {
+        let before = self.layout.places(name.as_bytes()).ok()?.before?;
+        self.stripes().get(before as usize).copied()
+    }
+
+    /// The answer about this stripe is on its way.
+    fn move_behind(&mut self, stripe: Fid) {
+        let is_due = self.moves_behind.as_ref().is_some_and(|(on, _)| *on == stripe);
+        if let Some((_, name)) = self.moves_behind.take_if(|_| is_due) {
+            let (from, to) = (self.stripe_before(&name).expect("it moves"), self.stripe_of(&name));
+            let from = self.directories.get_mut(&from).expect("a stripe");
+            let moved = from.remove(&name).expect("it is there");
+            self.directories.entry(to).or_default().insert(name, moved);
         }
     }
 
@@ -111,10 +143,13 @@ impl Cluster {
 
     /// A name is refused where it does not belong.
     fn names(&mut self, directory: Fid, name: &str) -> Result<&mut Names, Errno> {
-        let is_stripe = STRIPES.contains(&directory);
+        let is_stripe = STRIPES.contains(&directory) && !self.are_whole;
         let is_known = self.layout.hash().0 & LmvHash::BAD_TYPE == 0
             && self.layout.places(name.as_bytes()).is_ok();
-        let is_elsewhere = is_stripe && is_known && self.stripe_of(name) != directory;
+        let is_elsewhere = is_stripe
+            && is_known
+            && self.stripe_of(name) != directory
+            && self.stripe_before(name) != Some(directory);
         if self.gone.contains(&directory) || is_elsewhere || directory == self.master {
             return Err(Errno::ESTALE);
         }
@@ -134,9 +169,12 @@ impl Cluster {
             body.valid |= Valid::SIZE | Valid::BLOCKS;
             (body.nlink, body.size, body.blocks, body.mtime) = (*nlink, *size, *size / 512, *mtime);
         }
-        let layout = match STRIPES.iter().position(|stripe| *stripe == fid) {
+        let stripes = self.stripes();
+        let layout = match stripes.iter().position(|stripe| *stripe == fid) {
+            _ if fid == self.master => Some(self.layout.clone()),
+            Some(_) if self.are_whole => None,
             Some(number) => self.layout.of_stripe(number as u32),
-            None => (fid == self.master).then(|| self.layout.clone()),
+            None => None,
         };
         let Some(layout) = layout else { return (body, Bytes::new()) };
         body.valid |= Valid::DIREA | Valid::MEA;
@@ -167,7 +205,10 @@ impl Cluster {
         }
         match self.names(on, &name).map(|names| names.get(&name).copied()) {
             Err(errno) => refused(errno),
-            Ok(None) => absent(),
+            Ok(None) => {
+                self.move_behind(on);
+                absent()
+            }
             Ok(Some((_, fid, _))) if !is_on(fid, mdt) => {
                 self.locks += 1;
                 found_elsewhere(fid, 0x9000 + self.locks)
@@ -182,6 +223,14 @@ impl Cluster {
     }
 
     fn add(&mut self, directory: Fid, name: &str, fid: Fid, mode: u32) -> Result<bool, Errno> {
+        let before = self.stripe_before(name).filter(|_| !self.are_whole);
+        let has =
+            |stripe: Fid| self.directories.get(&stripe).is_some_and(|it| it.contains_key(name));
+        match before {
+            Some(before) if before == directory && !has(before) => return Err(Errno::ESTALE),
+            Some(before) if before != directory && has(before) => return Err(Errno::EEXIST),
+            _ => {}
+        }
         let names = self.names(directory, name)?;
         let hash = (names.len() as u64 + 3) * 10;
         let is_new = !names.contains_key(name);
@@ -224,6 +273,23 @@ impl Cluster {
                     reply.dlm_rep = Some(LdlmReply { policy_res1, ..lock });
                 }
                 reply.into()
+            }
+            Request::MdsReintMigrate(_) => {
+                self.moves.push((mdt, request.clone()));
+                MdsReintMigrateReply::default().into()
+            }
+            Request::MdsReintSetxattr(_) => {
+                self.moves.push((mdt, request.clone()));
+                MdsReintSetxattrReply::default().into()
+            }
+            Request::MdsReintCreate(asked)
+                if asked.rec_reint.bias == Bias::NONE
+                    && !asked.eadata.is_empty()
+                    && !asked.rec_reint.flags().contains(MdsOpenFlags::DEFAULT_LMV) =>
+            {
+                self.moves.push((mdt, request.clone()));
+                let mdt_body = Some(body(self.master, DIRECTORY));
+                MdsReintCreateReply { mdt_body, ..Default::default() }.into()
             }
             Request::MdsReintCreate(asked) => {
                 let (on, record) = (asked.rec_reint.fid1, &asked.rec_reint);
@@ -270,6 +336,9 @@ impl Cluster {
             Request::LdlmEnqueue(asked) => {
                 let on = asked.dlm_req.desc.resource.name.fid();
                 self.note(mdt, "lock", on);
+                if self.grants_no_names {
+                    return Err(Errno::ENOENT);
+                }
                 let dlm_rep = Some(self.grant(on, &asked.dlm_req, InodeBits::UPDATE));
                 LdlmEnqueueReply { dlm_rep, ..Default::default() }.into()
             }
@@ -279,7 +348,9 @@ impl Cluster {
                 if self.gone.contains(&on) {
                     return Err(Errno::ENOENT);
                 }
-                return Ok((MdsReadpageReply::default().into(), vec![self.read(on, from)]));
+                let pages = vec![self.read(on, from)];
+                self.move_behind(on);
+                return Ok((MdsReadpageReply::default().into(), pages));
             }
             Request::MdsStatfs(_) => {
                 self.asked.push((mdt, "space".to_owned(), Fid::ZERO));

@@ -1,0 +1,127 @@
+//! Names of a directory whose names are being moved between stripes, and directories that are moved themselves.
+//!
+//! A name moves once, from the stripe of before to the one of now. It is looked up in that of now, and if it is absent there
+//! in that of before; if it is absent there, too, it may have moved in between: it is absent only if a lock covers that it
+//! is absent from the one of now still, or if that says so once more. What removes or opens a name goes where it was found, what
+//! adds one to the stripe of now, whose MDT excludes it in the other one.
+//!
+//! A directory that is moved gets another inode. A program that has the former one open, or works in it, is led to the
+//! new one where that has stripes of the former one: looked up by its last name, it is known to be no other directory
+//! of that name. The kernel is answered `ESTALE`, on which it makes the call again.
+//!
+//! Cost, while a layout changes only: a lookup more for each name that has not moved, two more for one that is absent, and a lookup
+//! before what removes a name.
+
+use sheen_io::BoxFuture;
+use sheen_types::{Errno, Name};
+
+use super::place::Tries;
+use super::{LookupDepth, Meta};
+use crate::cache::{Inode, Pin, Place};
+use crate::types::Credentials;
+
+impl Meta {
+    /// While names of its directory are being moved: the stripe in which a name may still be.
+    pub(super) fn place_before<'a>(&self, place: &Place<'a>) -> Option<Place<'a>> {
+        let before = place.before()?;
+        Some(Place::in_stripe(place.directory, self.cache.inodes.pin(before)))
+    }
+
+    /// As [`Self::find_name`], in both stripes that may have the name.
+    pub(super) async fn find_placed(
+        &self,
+        who: &Credentials,
+        place: &Place<'_>,
+        name: &Name,
+        depth: LookupDepth,
+    ) -> Result<Option<Pin>, Errno> {
+        let found = self.find_name(who, place, name, depth).await?;
+        let Some(before) = self.place_before(place).filter(|_| found.is_none()) else {
+            return Ok(found);
+        };
+        match self.find_name(who, &before, name, depth).await? {
+            None if place.holder().state().is_absent(name) => Ok(None),
+            None => self.find_name(who, place, name, depth).await,
+            found => Ok(found),
+        }
+    }
+
+    /// Whether a name that an MDT does not know at `place` may be elsewhere by now, and is to be looked for again: the
+    /// layout has changed since it was asked for.
+    pub(super) fn may_have_moved(&self, place: &Place<'_>, tries: &mut Tries) -> bool {
+        self.mdts.has_several() && !place.still_counts() && tries.take()
+    }
+
+    /// Where `name` is, for what removes or opens it: as [`Self::place`], but while names are being moved where it is
+    /// found. No RPC more but then.
+    ///
+    /// # Errors
+    /// As [`Self::place`], and then those of a lookup.
+    pub(super) async fn place_of_existing<'a>(
+        &self,
+        who: &Credentials,
+        directory: &'a Inode,
+        name: &Name,
+    ) -> Result<Place<'a>, Errno> {
+        let place = self.place(who, directory, name).await?;
+        let Some(before) = self.place_before(&place) else { return Ok(place) };
+        let depth = LookupDepth::Name;
+        if self.find_name(who, &place, name, depth).await?.is_some() {
+            return Ok(place);
+        }
+        match self.find_name(who, &before, name, depth).await? {
+            Some(_) => Ok(before),
+            None => Ok(place),
+        }
+    }
+
+    /// Whether a call about a name is made again by where that is now: it was answered `errno`, and names of one of these
+    /// directories are being moved.
+    pub(super) fn may_be_moving(
+        &self,
+        places: &[(&Inode, &Name)],
+        tries: &mut Tries,
+        errno: Errno,
+    ) -> bool {
+        let is_moving = |(directory, name): &(&Inode, &Name)| {
+            let place = self.known_place(directory, name);
+            place.map_or_else(
+                |errno| errno == Errno::ESTALE,
+                |it| it.is_none_or(|it| it.before().is_some()),
+            )
+        };
+        matches!(errno, Errno::ENOENT | Errno::EEXIST)
+            && self.mdts.has_several()
+            && places.iter().any(is_moving)
+            && tries.take()
+    }
+
+    /// Looks for the inode that has taken the place of a directory, by its last name; notes it if there is one.
+    pub(crate) fn follow_moved<'a>(
+        &'a self,
+        who: &'a Credentials,
+        directory: &'a Inode,
+    ) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            if !self.mdts.has_several() || directory.state().moved_to().is_some() {
+                return;
+            }
+            let named = directory.state().names.seen.first().cloned();
+            let Some((parent, name)) = named else { return };
+            let Some(parent) = self.cache.inodes.pin_node(parent) else { return };
+            let found = self.lookup(who, &parent, &name, LookupDepth::Name).await;
+            let Ok(Some(found)) = found else { return };
+            // Which stripes it has says its own MDT.
+            if self.fetch_striping(who, &found).await.is_ok()
+                && self.cache.inodes.note_moved(directory, &found)
+            {
+                tracing::debug!(from = %directory.fid, to = %found.fid, "a directory was moved");
+            }
+        })
+    }
+
+    /// The directory itself, or the one that has taken its place as far as is known.
+    pub(crate) fn current(&self, directory: Pin) -> Pin {
+        self.cache.inodes.current(directory)
+    }
+}
