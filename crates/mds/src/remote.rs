@@ -66,6 +66,9 @@ impl Mdt {
             Request::MdsReintMigrate(it) => {
                 ([it.rec_reint.fid1, it.rec_reint.fid2], [false; 2], Errno::EREMOTE)
             }
+            Request::MdsReintRmentry(it) => {
+                ([it.rec_reint.fid1, Fid::ZERO], [true; 2], Errno::EREMOTE)
+            }
             Request::MdsReintUnlink(it) => {
                 ([it.rec_reint.fid1, it.rec_reint.fid2], [false; 2], Errno::EREMOTE)
             }

@@ -44,6 +44,8 @@ const PHANTOM_MAX: Duration = Duration::from_secs(150);
 const SMALL_ONE_IN: u64 = 8;
 /// What such an OST holds at least; the files of all clients together are some MiB.
 const OST_BYTES_MIN: u64 = 256 << 10;
+/// From how many names on MDTs split directories, in seeds where they do.
+const SPLITS_FROM: u64 = 4;
 /// One seed with several MDTs in so many has all of them on one node.
 const ON_ONE_NODE_ONE_IN: u64 = 5;
 /// So many things may be broken at the same time; one of them in many seeds.
@@ -245,6 +247,7 @@ impl Sim {
             // Always, as by default, and never.
             keeps_from: [1, 5, 0][(options.seed % 3) as usize],
             squashes: options.extras().hostile,
+            splits_from: (options.moves && options.mdts > 1 && options.seed % 2 == 0).then_some(SPLITS_FROM),
         };
         let cluster = Cluster::new(shape);
         Arc::new(Self {

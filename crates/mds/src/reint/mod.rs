@@ -5,6 +5,7 @@ pub(crate) mod link;
 mod migrate;
 pub(crate) mod rename;
 mod restripe;
+mod rm_entry;
 mod setattr;
 mod setxattr;
 pub(crate) mod unlink;
@@ -16,8 +17,8 @@ use sheen_types::Errno;
 use sheen_wire::md::MdtBody;
 use sheen_wire::messages::{
     MdsReintCreateReply, MdsReintCreateSymReply, MdsReintLinkReply, MdsReintMigrateReply,
-    MdsReintRenameReply, MdsReintSetattrReply, MdsReintSetxattrReply, MdsReintUnlinkReply, Reply,
-    Request,
+    MdsReintRenameReply, MdsReintRmentryReply, MdsReintSetattrReply, MdsReintSetxattrReply,
+    MdsReintUnlinkReply, Reply, Request,
 };
 
 use crate::Mdt;
@@ -52,6 +53,7 @@ impl Mdt {
             Request::MdsReintCreateSym(request) => self.symlink(context, &request).await,
             Request::MdsReintLink(request) => self.link(context, &request).await,
             Request::MdsReintUnlink(request) => self.unlink(context, &request).await,
+            Request::MdsReintRmentry(request) => self.remove_entry(context, &request).await,
             Request::MdsReintRename(request) => self.rename(context, &request).await,
             Request::MdsReintSetxattr(request) => self.setxattr(context, &request).await,
             Request::MdsReintOpen(request) => self.reint_open(context, &request).await,
@@ -89,6 +91,9 @@ fn empty_reply(request: &Request, mdt_body: Option<MdtBody>) -> Option<Reply> {
         Request::MdsReintRename(_) => MdsReintRenameReply { mdt_body, ..Default::default() }.into(),
         Request::MdsReintSetxattr(_) => {
             MdsReintSetxattrReply { mdt_body, ..Default::default() }.into()
+        }
+        Request::MdsReintRmentry(_) => {
+            MdsReintRmentryReply { mdt_body, ..Default::default() }.into()
         }
         Request::MdsReintMigrate(_) => {
             MdsReintMigrateReply { mdt_body, ..Default::default() }.into()

@@ -170,7 +170,8 @@ fn no_client_opens_a_file_that_is_about_to_move() {
         inner.sleep(Duration::from_secs(1)).await;
         let (opener, found) = (here.clone(), opened.clone());
         let open = async move {
-            *found.lock() = Some(opener.open_fid(file, MdsOpenFlags::READ).await.map(|it| it.body.fid1));
+            *found.lock() =
+                Some(opener.open_fid(file, MdsOpenFlags::READ).await.map(|it| it.body.fid1));
         };
         inner.world().tasks.spawn("open", Box::pin(open));
         inner.sleep(Duration::from_secs(1)).await;
@@ -205,7 +206,8 @@ fn a_file_that_is_opened_at_any_moment_of_its_move_is_open_or_gone() {
             let moving = here.clone();
             let answered = std::sync::Arc::new(parking_lot::Mutex::new(None));
             let said = answered.clone();
-            let migrate = async move { *said.lock() = Some(moving.modify(request).await.map(drop)) };
+            let migrate =
+                async move { *said.lock() = Some(moving.modify(request).await.map(drop)) };
             inner.world().tasks.spawn("migrate", Box::pin(migrate));
             super::lost_mdts::yield_times(times).await;
             let opener = scene.servers[0].client(&format!("c{times}")).await;

@@ -36,6 +36,7 @@ mod replays;
 mod restripes;
 mod restripes_lost;
 mod rights;
+mod rm_entries;
 mod rmfid;
 mod several;
 mod shown_at_once;

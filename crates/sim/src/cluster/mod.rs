@@ -18,7 +18,7 @@ use sheen_vnet::Virtual;
 pub(crate) use client::Client;
 pub(crate) use disk::Disk;
 pub(crate) use kernel::{Found, Kernel};
-pub(crate) use server::{HostedTarget, Server};
+pub(crate) use server::{HostedTarget, MdtSettings, Server};
 pub(crate) use sheen_store_mem::Errors;
 
 /// The file system's name.
@@ -50,6 +50,8 @@ pub(crate) struct Shape {
     pub(crate) keeps_from: u32,
     /// Whether root of other nodes than these is squashed.
     pub(crate) squashes: bool,
+    /// From how many names on directories are split by the MDTs themselves; never if `None`.
+    pub(crate) splits_from: Option<u64>,
 }
 
 /// The RPC of all processes that a node ever had. One that died has closed nothing, and what it serves
@@ -98,14 +100,14 @@ impl Cluster {
         if shape.on_one_node {
             first.extend(further.clone().map(mdt));
         }
-        let squashes = shape.squashes;
-        let mut servers = vec![Server::new(mgs, mgs, first, squashes)];
+        let settings = MdtSettings { squashes: shape.squashes, splits_from: shape.splits_from };
+        let mut servers = vec![Server::new(mgs, mgs, first, settings)];
         for index in 0..shape.osts {
             let ost = place(target(TargetKind::Ost, index), shape.ost_bytes);
-            servers.push(Server::new(nid(10 + index), mgs, vec![ost], squashes));
+            servers.push(Server::new(nid(10 + index), mgs, vec![ost], settings));
         }
         for index in further.filter(|_| !shape.on_one_node) {
-            servers.push(Server::new(nid(50 + index), mgs, vec![mdt(index)], squashes));
+            servers.push(Server::new(nid(50 + index), mgs, vec![mdt(index)], settings));
         }
         // One more than work: it comes in the end and looks.
         let clients =

@@ -7,6 +7,9 @@ use sheen_types::{Errno, Name};
 use super::Kernel;
 use crate::work::Migration;
 
+/// What a directory would be made with, if it were not there.
+const MODE: u32 = 0o755;
+
 impl Kernel {
     /// Moves one name of a directory, or begins the migration of the directory that it names.
     ///
@@ -14,23 +17,25 @@ impl Kernel {
     /// As the file system says.
     pub(crate) async fn migrate(
         &self,
-        _parent: NodeId,
-        _name: &Name,
-        _migration: &Migration,
+        parent: NodeId,
+        name: &Name,
+        migration: &Migration,
     ) -> Result<(), Errno> {
-        Err(Errno::EPERM)
+        let Migration { wish, names_alone } = migration;
+        self.files.migrate_name(self.who(), parent, name, wish.clone(), *names_alone).await
     }
 
-    /// Ends the migration of a directory.
+    /// Ends the migration of the directory that a name stands for.
     ///
     /// # Errors
     /// As the file system says.
     pub(crate) async fn end_migration(
         &self,
-        _directory: NodeId,
-        _migration: &Migration,
+        parent: NodeId,
+        name: &Name,
+        migration: &Migration,
     ) -> Result<(), Errno> {
-        Err(Errno::EPERM)
+        self.files.finish_migration(self.who(), parent, name, migration.wish.clone()).await
     }
 
     /// Splits or merges a directory.
@@ -39,10 +44,10 @@ impl Kernel {
     /// As the file system says.
     pub(crate) async fn restripe(
         &self,
-        _parent: NodeId,
-        _name: &Name,
-        _wish: DirectoryWish,
+        parent: NodeId,
+        name: &Name,
+        wish: DirectoryWish,
     ) -> Result<(), Errno> {
-        Err(Errno::EPERM)
+        self.files.restripe_directory(self.who(), parent, name, MODE, wish).await
     }
 }

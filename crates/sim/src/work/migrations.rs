@@ -113,8 +113,8 @@ impl Process {
                 next = Some(NameInDirectory { parent, name: name(&text), path });
                 continue;
             }
-            if let Some((place, directory, _)) = open.pop() {
-                self.end_migration(&place, &directory, migration).await;
+            if let Some((place, ..)) = open.pop() {
+                self.end_migration(&place, migration).await;
             }
         }
     }
@@ -143,14 +143,9 @@ impl Process {
         }
     }
 
-    async fn end_migration(
-        &self,
-        place: &NameInDirectory,
-        directory: &Found,
-        migration: &Migration,
-    ) {
+    async fn end_migration(&self, place: &NameInDirectory, migration: &Migration) {
         let operation = self.begins(format!("end of the migration of {}", place.path), &[place]);
-        let ended = self.kernel.end_migration(directory.node, migration).await;
+        let ended = self.kernel.end_migration(place.parent.node, &place.name, migration).await;
         self.spreading_ended(operation, &ended);
     }
 
