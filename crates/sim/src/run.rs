@@ -319,12 +319,22 @@ impl Sim {
         }
     }
 
-    /// A directory may be between two layouts from now on, until this migration is ended.
-    pub(crate) fn begins_migration(&self, directory: Fid, migration: &Migration) {
+    /// A directory may be between two layouts from now on, until this migration is ended. Whether it was not before.
+    pub(crate) fn begins_migration(&self, directory: Fid, migration: &Migration) -> bool {
         let mut unfinished = self.unfinished.lock();
         let of_directory = unfinished.entry(directory).or_default();
+        let begun = of_directory.len();
         of_directory.retain(|begun| begun != migration);
+        let is_new = of_directory.len() == begun;
         of_directory.push(migration.clone());
+        is_new
+    }
+
+    /// It was refused.
+    pub(crate) fn does_not_migrate(&self, directory: Fid, migration: &Migration) {
+        if let Some(of_directory) = self.unfinished.lock().get_mut(&directory) {
+            of_directory.retain(|begun| begun != migration);
+        }
     }
 
     /// What may have begun to migrate a directory, the last one last.

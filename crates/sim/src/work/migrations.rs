@@ -126,16 +126,16 @@ impl Process {
             return None;
         }
         let is_directory = place.key().1.starts_with('d');
-        if is_directory {
-            self.sim.begins_migration(found.fid, migration);
-        }
+        let is_new = is_directory && self.sim.begins_migration(found.fid, migration);
         let Migration { wish, names_alone } = migration;
         let alone = if *names_alone { "names of " } else { "" };
         let text = format!("migrate {alone}{} to {:?} from {:?}", place.path, wish.stripes, wish.first);
         let operation = self.begins(text, &[place]);
-        drop(found);
         let moved = self.kernel.migrate(place.parent.node, &place.name, migration).await;
         self.spreading_ended(operation, &moved);
+        if is_new && moved == Err(Errno::EPERM) {
+            self.sim.does_not_migrate(found.fid, migration);
+        }
         let goes_on = matches!(moved, Ok(()) | Err(Errno::EALREADY));
         match is_directory && goes_on {
             true => self.look_up(place).await.ok()?,

@@ -45,7 +45,7 @@ impl Process {
                 let place = &places[(first + at) % places.len()];
                 match self.one_in(8) {
                     true => {
-                        let above = place.path.split_once('/').map_or("", |(above, _)| above);
+                        let above = place.path.rsplit_once('/').map_or("", |(above, _)| above);
                         self.list_directory(&place.parent, above).await;
                     }
                     false => drop(self.look_up(place).await),
@@ -62,12 +62,14 @@ impl Process {
 
     /// A name by its path, if its directory is there.
     async fn place(&self, path: &str) -> Option<NameInDirectory> {
-        let root = self.kernel.root().ok()?;
-        let Some((above, last)) = path.split_once('/') else {
-            return Some(NameInDirectory { parent: root, name: name(path), path: path.to_owned() });
-        };
-        let directory = NameInDirectory { parent: root, name: name(above), path: above.to_owned() };
-        let parent = self.look_up(&directory).await.ok()??;
+        let (above, last) = path.rsplit_once('/').unwrap_or(("", path));
+        let (mut parent, mut walked) = (self.kernel.root().ok()?, String::new());
+        for text in above.split('/').filter(|text| !text.is_empty()) {
+            walked = format!("{walked}{text}");
+            let place = NameInDirectory { parent, name: name(text), path: walked.clone() };
+            parent = self.look_up(&place).await.ok()??;
+            walked.push('/');
+        }
         Some(NameInDirectory { parent, name: name(last), path: path.to_owned() })
     }
 }
