@@ -288,7 +288,9 @@ impl Mdt {
                 | ConnectFlags::DIR_STRIPE
                 | ConnectFlags::SUBTREE
                 | ConnectFlags::FLAGS2,
-            flags2: ConnectFlags2::SUM_STATFS
+            flags2: ConnectFlags2::DIR_MIGRATE
+                | ConnectFlags2::CRUSH
+                | ConnectFlags2::SUM_STATFS
                 | ConnectFlags2::OVERSTRIPING
                 | ConnectFlags2::LOCK_CONVERT
                 | ConnectFlags2::INC_XID

@@ -198,15 +198,23 @@ impl Mdt {
         }
     }
 
-    /// Where a name of a directory lies: in the stripe to which it hashes, if there are some.
+    /// Where a name of a directory lies: in the stripe to which it hashes, if there are some; and where it may still be while they
+    /// change.
     ///
     /// # Errors
     /// [`Errno::EBADF`] if the hash is unknown here, those of the store.
-    pub(crate) fn directory_with(&self, directory: Fid, name: &[u8]) -> Result<Fid, Errno> {
-        let Some(layout) = layout_in(&*self.store, directory)? else { return Ok(directory) };
-        let Holder::Master { stripes, .. } = layout.holder() else { return Ok(directory) };
+    pub(crate) fn directories_with(
+        &self,
+        directory: Fid,
+        name: &[u8],
+    ) -> Result<(Fid, Option<Fid>), Errno> {
+        let Some(layout) = layout_in(&*self.store, directory)? else {
+            return Ok((directory, None));
+        };
+        let Holder::Master { stripes, .. } = layout.holder() else { return Ok((directory, None)) };
         let places = layout.places(name).map_err(|_| Errno::EBADF)?;
-        stripes.get(places.now as usize).copied().ok_or(Errno::EBADF)
+        let stripe = |number: u32| stripes.get(number as usize).copied().ok_or(Errno::EBADF);
+        Ok((stripe(places.now)?, places.before.map(stripe).transpose()?))
     }
 
     /// The stripes of a directory here that is about to be changed by itself; none if it is no master.

@@ -4,11 +4,11 @@ use bytes::Bytes;
 use sheen_layout::directory::{
     DirectoryLayout, DirectoryWish, Holder, LayoutChange, WishedStripes, stripe_name,
 };
-use sheen_target::testing::{TestCall, TestWorld};
+use sheen_target::testing::TestWorld;
 use sheen_types::{Errno, Fid, MdtIndex};
 use sheen_wire::lmv::{LmvEa, LmvHash};
 use sheen_wire::md::{AttrValid, Bias, MdsOpenFlags, RecRename, ReintOp};
-use sheen_wire::messages::MdsReintMigrate;
+use sheen_wire::messages::{MdsGetRoot, MdsReintMigrate, Reply};
 use sheen_wire::out::UpdateType;
 use sheen_wire::text::Text;
 
@@ -382,6 +382,181 @@ fn migrations_that_cannot_be_are_refused_by_name() {
         let (errno, _) = scene.remove(1, (ROOT, "d"), master, DIRECTORY).await;
         assert_eq!(errno, None);
         assert_eq!(here.getattr(d).await.map(drop), Err(Errno::ENOENT));
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+#[test]
+fn what_is_mounted_is_found_in_the_stripe_of_before() {
+    let world = TestWorld::new(904);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 2).await;
+        let here = &scene.clients[0];
+        let d = here.mkdir(ROOT, "d").await.expect("made");
+        let names: Vec<_> = (0..8).map(|number| format!("s{number}")).collect();
+        for name in &names {
+            here.mkdir(d, name).await.expect("made");
+        }
+        let master = scene.migrate(0, (ROOT, "d"), &to(0, 2)).await.expect("it begins");
+        let begun = scene.layout(master).await;
+        let now = |name: &str| begun.places(name.as_bytes()).expect("known").now;
+        let here_too: Vec<_> = names.iter().filter(|name| now(name) == 0).collect();
+        assert!(!here_too.is_empty(), "some hash to MDT0000");
+        for name in here_too {
+            let child = scene.child(d, name).await.expect("it is there");
+            let path = Some(Text::new(&format!("d/{name}")));
+            let request = MdsGetRoot { name: path, ..MdsGetRoot::default() };
+            let Some(Reply::MdsGetRoot(reply)) = here.inner.call(request).await.reply else {
+                panic!("{name} is not found")
+            };
+            assert_eq!(reply.mdt_body.expect("a body").fid1, child);
+        }
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+#[test]
+fn a_migration_costs_few_requests_between_mdts() {
+    let world = TestWorld::new(905);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 2).await;
+        let here = &scene.clients[0];
+        for name in ["first", "d"] {
+            let d = here.mkdir(ROOT, name).await.expect("made");
+            for file in ["f", "g"] {
+                here.make(d, file, REGULAR | 0o644).await.expect("made");
+            }
+        }
+        let wish = to(1, 1);
+        // Of the first one sequences of FIDs are asked for.
+        let first = scene.migrate(1, (ROOT, "first"), &wish).await.expect("it begins");
+        scene.migrate(0, (first, "f"), &wish).await.expect("moved");
+        scene.settle(&inner).await;
+        let sent = async || {
+            inner.settle().await;
+            let sent = |from, to| -> Vec<UpdateType> { scene.sent(from, to).concat() };
+            (sent(0, 1), sent(1, 0))
+        };
+        scene.forget_sent();
+        let master = scene.migrate(1, (ROOT, "d"), &wish).await.expect("it begins");
+        let begun = [
+            // How the parent lies, what the name stands for, and how that lies.
+            UpdateType::XATTR_GET,
+            UpdateType::INDEX_LOOKUP,
+            UpdateType::XATTR_GET,
+            // The rename lock, and the rest.
+            UpdateType::EXCLUDE,
+            UpdateType::EXCLUDE,
+            UpdateType::XATTR_LIST,
+            UpdateType::RECORD,
+            UpdateType::RELEASE,
+            UpdateType::RELEASE,
+        ];
+        assert_eq!(sent().await, (vec![], begun.to_vec()));
+        scene.migrate(0, (master, "f"), &wish).await.expect("moved");
+        let two = [UpdateType::EXCLUDE, UpdateType::RECORD, UpdateType::RELEASE];
+        let looked = [&[UpdateType::XATTR_GET][..], &two].concat();
+        assert_eq!(sent().await, (looked.clone(), vec![]));
+        scene.move_name(0, (master, "g")).await.expect("moved");
+        assert_eq!(sent().await, (looked, vec![]));
+        scene.end(master, &wish).await.expect("it ends");
+        assert_eq!(sent().await, (vec![], two.to_vec()));
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+/// While names move, and when it begins to, other clients add and remove the same ones.
+#[test]
+fn a_name_is_in_one_stripe_whatever_is_done_with_it_while_it_moves() {
+    let world = TestWorld::new(906);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 2).await;
+        let wish = to(1, 1);
+        for times in 0..60 {
+            let (here, there) = (scene.clients[0].clone(), scene.clients[1].clone());
+            let (named, added) = (format!("d{times}"), times % 3);
+            let d = here.mkdir(ROOT, &named).await.expect("made");
+            here.make(d, "f", REGULAR | 0o644).await.expect("made");
+            let master = there.next_fid();
+            let begin = migrate_request(&there, (ROOT, &named), master, &wish);
+            let beginning = there.clone();
+            let begin = async move { drop(beginning.modify(begin).await.expect("it begins")) };
+            inner.world().tasks.spawn("begin", Box::pin(begin));
+            super::lost_mdts::yield_times(times).await;
+            let early = here.make(d, "early", REGULAR | 0o644).await;
+            assert!(matches!(early, Ok(_) | Err(Errno::ESTALE)), "{early:?}");
+            inner.sleep(std::time::Duration::from_secs(1)).await;
+            let all = stripes(&scene.layout(master).await);
+            let names = scene.names(0, d).await;
+            assert_eq!(names.contains(&"early".to_owned()), early.is_ok(), "{times}");
+            let move_it = migrate_request(&here, (master, "f"), here.next_fid(), &wish);
+            let moving = here.clone();
+            let move_it = async move { drop(moving.modify(move_it).await) };
+            inner.world().tasks.spawn("move", Box::pin(move_it));
+            super::lost_mdts::yield_times(times).await;
+            match added {
+                0 => {
+                    let made = there.make(all[0], "f", REGULAR | 0o644).await;
+                    assert_eq!(made, Err(Errno::EEXIST), "{times}");
+                }
+                1 => drop(here.unlink(d, "f").await),
+                _ => drop(here.rename((d, "f"), (all[0], "g")).await),
+            }
+            inner.sleep(std::time::Duration::from_secs(1)).await;
+            let places = [scene.names(0, d).await, scene.names(1, all[0]).await].concat();
+            let of = |name: &str| places.iter().filter(|it| *it == name).count();
+            assert_eq!(of("f") + of("g"), usize::from(added != 1 || of("f") == 1), "{places:?}");
+        }
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+#[test]
+fn what_waits_for_the_begin_of_a_migration_is_added_to_no_stripe_of_before() {
+    let world = TestWorld::new(907);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 2).await;
+        let (here, there) = (scene.clients[0].clone(), scene.clients[1].clone());
+        let d = here.mkdir(ROOT, "d").await.expect("made");
+        let file = here.make(ROOT, "f", REGULAR | 0o644).await.expect("made");
+        scene.settle(&inner).await;
+        scene.way(1, 0).hold(Some(UpdateType::RECORD));
+        let begin = migrate_request(&there, (ROOT, "d"), there.next_fid(), &to(1, 1));
+        let begin = async move { drop(there.modify(begin).await.expect("it begins")) };
+        inner.world().tasks.spawn("begin", Box::pin(begin));
+        inner.sleep(std::time::Duration::from_secs(1)).await;
+        let refused = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
+        for kind in 0..5 {
+            let (client, refused) = (here.clone(), refused.clone());
+            let add = async move {
+                let done = match kind {
+                    0 => client.make(d, "n0", REGULAR | 0o644).await.map(drop),
+                    1 => client.link(file, d, "n1").await,
+                    2 => client.create(d, "n2").await.map(drop),
+                    3 => client.rename((ROOT, "f"), (d, "n3")).await,
+                    _ => client.mkdir(d, "n4").await.map(drop),
+                };
+                refused.lock().push((kind, done));
+            };
+            inner.world().tasks.spawn("add", Box::pin(add));
+        }
+        inner.sleep(std::time::Duration::from_secs(1)).await;
+        assert!(refused.lock().is_empty(), "it is excluded");
+        scene.way(1, 0).hold(None);
+        inner.sleep(std::time::Duration::from_secs(5)).await;
+        let mut refused = refused.lock().clone();
+        refused.sort_by_key(|(kind, _)| *kind);
+        let expected = (0..5).map(|kind| (kind, Err(Errno::ESTALE))).collect::<Vec<_>>();
+        assert_eq!(refused, expected);
+        assert_eq!(scene.names(0, d).await, [] as [&str; 0]);
         scene.settle(&inner).await;
     };
     run(test, &world);

@@ -179,11 +179,12 @@ fn add_restripe(tree: &Tree, root: &str, mdt: &Arc<Mdt>) {
 }
 
 /// What operators may forbid on an MDT, and whether opens bring data.
-const MDT_SWITCHES: [Switch<Mdt>; 7] = [
+const MDT_SWITCHES: [Switch<Mdt>; 8] = [
     ("readonly", Mdt::is_read_only, Mdt::set_read_only),
     ("no_create", Mdt::refuses_directories, Mdt::refuse_directories),
     ("enable_remote_dir", Mdt::makes_remote_directories, Mdt::make_remote_directories),
     ("enable_striped_dir", Mdt::makes_striped_directories, Mdt::make_striped_directories),
+    ("enable_dir_migration", Mdt::migrates_directories, Mdt::migrate_directories),
     ("enable_dir_restripe", Mdt::restripes_directories, Mdt::restripe_directories),
     ("enable_dir_auto_split", Mdt::splits_directories, Mdt::split_directories),
     ("dom_read_open", Mdt::reads_on_open, Mdt::set_reads_on_open),

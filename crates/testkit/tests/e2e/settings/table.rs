@@ -425,6 +425,7 @@ pub(super) const TABLE: &[Row] = &[
     row("mdt.*.{no_create,readonly}", SWITCH, "changes"),
     row("mdt.*.enable_remote_dir", SWITCH, "names_and_inodes_lie_on_two_mdts"),
     row("mdt.*.enable_striped_dir", SWITCH, "wishes_that_cannot_be_are_refused_by_name"),
+    row("mdt.*.enable_dir_migration", SWITCH, "migrations_that_cannot_be_are_refused_by_name"),
     row(
         "mdt.*.enable_dir_restripe",
         SWITCH,
