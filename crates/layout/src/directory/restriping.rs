@@ -85,6 +85,24 @@ impl DirectoryLayout {
         }
     }
 
+    /// The master's of which this is a stripe's; while it changes, with names still to be moved.
+    ///
+    /// # Errors
+    /// [`LayoutError::Illegal`] for not as many stripes as it says.
+    pub fn of_master(&self, mdt: MdtIndex, stripes: Vec<Fid>) -> Result<Self, LayoutError> {
+        if stripes.len() != self.count.get() as usize {
+            return Err(LayoutError::Illegal("a FID for each stripe of a directory"));
+        }
+        let holder = Holder::Master { mdt, stripes: stripes.into() };
+        Ok(Self { holder, ..self.for_new_names()? })
+    }
+
+    /// Whether it says of a change, its own part of which may be through.
+    #[must_use]
+    pub fn is_changing(&self) -> bool {
+        self.hash.0 & LmvHash::CHANGE != 0
+    }
+
     /// Whether names in it are being moved by a split or merge: a stripe of which this is not true any more is through.
     #[must_use]
     pub fn is_restriping(&self) -> bool {

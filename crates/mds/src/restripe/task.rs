@@ -4,6 +4,8 @@
 //! alone. Between two such rounds all else runs. A stripe is through when all of it was gone through and nothing was to be moved, as no
 //! name comes to a stripe to which it does not belong any more.
 //!
+//! One task does one thing after the other: where an MDT goes away in the middle of a move, all else that this MDT moves waits for it, too.
+//!
 //! A name whose other stripe is on an MDT that is away is passed over, and looked at again later; so is a directory whose stripes are
 //! not all through. The pauses get longer, up to [`PAUSE_MAX`].
 
@@ -28,6 +30,8 @@ use crate::xattrs::LMV;
 
 /// How often it is looked for work that was not announced.
 const LOOK: Duration = Duration::from_secs(5);
+/// Between two rounds: requests come first, also where nothing in them waits.
+const PACE: Duration = Duration::from_millis(1);
 /// Names of a stripe that are moved at a time.
 const AT_ONCE: usize = 16;
 /// Names that are looked at in one step.
@@ -99,11 +103,9 @@ impl Mdt {
         let (world, changed) = (target.world().clone(), Arc::clone(&self.restriper.changed));
         let run = async move {
             let mut progress = BTreeMap::new();
-            let mut pause = Duration::ZERO;
+            let mut pause = PACE;
             loop {
-                if pause > Duration::ZERO {
-                    _ = within(&*world.clock, pause, changed.notified()).await;
-                }
+                _ = within(&*world.clock, pause, changed.notified()).await;
                 let (Some(mdt), Some(target)) = (mdt.upgrade(), weak.upgrade()) else { return };
                 pause = match target.is_recovering() {
                     true => LOOK,
@@ -147,7 +149,7 @@ impl Mdt {
         }
         let now = clock.now();
         let left = |of: &Progress| of.not_before.map_or(Duration::ZERO, |at| at.since(now));
-        progress.values().map(left).min().unwrap_or(LOOK).min(LOOK)
+        progress.values().map(left).min().unwrap_or(LOOK).clamp(PACE, LOOK)
     }
 
     async fn restripe_step(
