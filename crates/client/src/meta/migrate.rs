@@ -17,6 +17,7 @@ use sheen_wire::md::{Bias, CloseData, MdtIoepoch, RecRename, RecUnlink, ReintOp}
 use sheen_wire::messages::{MdsReintMigrate, MdsReintUnlink};
 use sheen_wire::text::Text;
 
+use super::place::Tries;
 use super::unlink::ALL_BUT_DATA;
 use super::{LookupDepth, Meta};
 use crate::cache::{ChangeOutcome, Inode, Place};
@@ -49,6 +50,23 @@ impl Meta {
         wish: &DirectoryWish,
         names_only: bool,
     ) -> Result<(), Errno> {
+        let mut tries = Tries::default();
+        loop {
+            match self.migrate_as_found(who, (parent, name), wish, names_only).await {
+                // Its inode has moved, with another one of its names, or the layout has changed.
+                Err(Errno::ESTALE) if tries.take() => self.cache.inodes.doubt_striping(parent),
+                moved => return moved,
+            }
+        }
+    }
+
+    async fn migrate_as_found(
+        &self,
+        who: &Credentials,
+        (parent, name): (&Inode, &Name),
+        wish: &DirectoryWish,
+        names_only: bool,
+    ) -> Result<(), Errno> {
         let child = self.lookup(who, parent, name, LookupDepth::Attributes).await?;
         let child = child.ok_or(Errno::ENOENT)?;
         if child.fid == Fid::ROOT {
@@ -66,8 +84,10 @@ impl Meta {
             return Err(Errno::EALREADY);
         }
         let sent = self.send_migrate(who, (&place, name), &child, (target, names_only)).await;
-        if sent.is_ok() {
-            self.note_migrated(&place, name, &child).await;
+        match sent {
+            Ok(()) => self.note_migrated(&place, name, &child).await,
+            Err(Errno::ESTALE) => self.cache.inodes.note_name_absent(parent, name),
+            Err(_) => {}
         }
         sent
     }

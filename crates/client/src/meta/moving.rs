@@ -106,7 +106,7 @@ impl Meta {
             if !self.mdts.has_several() || directory.state().moved_to().is_some() {
                 return;
             }
-            let named = directory.state().names.seen.first().cloned();
+            let named = directory.state().directory.last_name.as_deref().cloned();
             let Some((parent, name)) = named else { return };
             let Some(parent) = self.cache.inodes.pin_node(parent) else { return };
             let found = self.lookup(who, &parent, &name, LookupDepth::Name).await;

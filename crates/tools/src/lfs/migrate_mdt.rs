@@ -182,14 +182,17 @@ impl Migrate {
         let name = Name::new(name.as_bytes()).map_err(|_| failed_here(Errno::EINVAL))?;
         let parent =
             File::open(folder_of(&whole)).map_err(|error| failed_here(errno_of(&error)))?;
-        self.directory(&parent, path, &name)
+        match self.directory(&parent, path, &name) {
+            Err(Errno::ENOENT) => Err(failed_here(Errno::ENOENT)),
+            moved => moved,
+        }
     }
 
     /// Moves a directory with all that is in it.
     fn directory(&self, parent: &File, path: &Path, name: &Name) -> Result<(), Errno> {
         self.one(parent, path, name, MoveName::Whole)?;
         let ended = |errno| {
-            failed(
+            failed_below(
                 &format!("cb_migrate_mdt_fini: error completing migration of {}", shown_path(path)),
                 errno,
             )
@@ -208,7 +211,10 @@ impl Migrate {
 
     fn names_in(&self, path: &Path) -> Result<(), Errno> {
         let opened = |errno| {
-            failed(&format!("cb_migrate_mdt_init: Failed to open '{}'", shown_path(path)), errno)
+            failed_below(
+                &format!("cb_migrate_mdt_init: Failed to open '{}'", shown_path(path)),
+                errno,
+            )
         };
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(path, flags, Mode::empty());
@@ -219,16 +225,21 @@ impl Migrate {
             let (path, text) = (entry.path(), entry.file_name());
             let Ok(name) = Name::new(text.as_bytes()) else { continue };
             let is_directory = entry.file_type().is_ok_and(|it| it.is_dir());
-            match (is_directory, self.is_shallow) {
-                (true, false) => self.directory(&directory, &path, &name)?,
-                (true, true) => self.one(&directory, &path, &name, MoveName::NameOnly)?,
-                (false, _) => self.one(&directory, &path, &name, MoveName::Whole)?,
+            let moved = match (is_directory, self.is_shallow) {
+                (true, false) => self.directory(&directory, &path, &name),
+                (true, true) => self.one(&directory, &path, &name, MoveName::NameOnly),
+                (false, _) => self.one(&directory, &path, &name, MoveName::Whole),
+            };
+            match moved {
+                // It was removed or renamed meanwhile; if one of that name comes, it does where names move.
+                Err(Errno::ENOENT) | Ok(()) => {}
+                Err(errno) => return Err(errno),
             }
         }
         Ok(())
     }
 
-    /// Moves a name. One that was removed meanwhile need not move.
+    /// Moves a name.
     fn one(&self, parent: &File, path: &Path, name: &Name, how: MoveName) -> Result<(), Errno> {
         let send = || sheen_fuse::migrate_name(parent, name, how, self.wish.clone());
         let sent = match send() {
@@ -249,9 +260,8 @@ impl Migrate {
                 line(format!("{} migrated to MDT{mdt} already", shown_path(path)));
             }
             Ok(()) | Err(Errno::EALREADY) => {}
-            Err(Errno::ENOENT) if std::fs::symlink_metadata(path).is_err() => {}
             Err(errno) => {
-                return Err(failed(&format!("{} migrate failed", shown_path(path)), errno));
+                return Err(failed_below(&format!("{} migrate failed", shown_path(path)), errno));
             }
         }
         Ok(())
@@ -288,6 +298,11 @@ fn targets(text: &str) -> Option<Vec<Option<MdtIndex>>> {
         all.extend((first..=last).map(|index| Some(MdtIndex(index))));
     }
     Some(all)
+}
+
+/// Says what failed in a tree, as Lustre's library does; but of what was removed meanwhile, which need not move.
+fn failed_below(what: &str, errno: Errno) -> Errno {
+    if errno == Errno::ENOENT { errno } else { failed(what, errno) }
 }
 
 /// Says what failed, as Lustre's library does.
