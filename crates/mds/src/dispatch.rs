@@ -11,6 +11,7 @@ use sheen_target::{
 };
 use sheen_types::{CounterLine, Errno, InodeBits, ResourceName};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
+use sheen_wire::md::Bias;
 use sheen_wire::messages::{
     MdsReintCreateReply, MdsReintCreateSymReply, MdsReintSetattrReply, Request,
 };
@@ -18,6 +19,7 @@ use sheen_wire::text::Chars;
 
 use crate::open_table::OpenTable;
 use crate::participant::KeyRef;
+use crate::reint::migrated;
 use crate::set_info::set_info;
 use crate::{Mdt, counters, data_version, other_mdts};
 
@@ -295,6 +297,11 @@ impl Mdt {
                 let mdt_body = self.inode(request.rec_reint.fid2).ok();
                 let mdt_body = mdt_body.map(|inode| self.body(&inode, false));
                 Ok(Outcome::ok(MdsReintCreateSymReply { mdt_body, ..Default::default() }))
+            }
+            Request::MdsReintMigrate(request) => {
+                let is_closed = request.rec_reint.bias.contains(Bias::CLOSE_MIGRATE);
+                let reply = Some(migrated(is_closed).into());
+                Ok(Outcome { status: record.result, reply })
             }
             Request::MdsReintSetattr(request) => {
                 let mdt_body = self.inode(request.rec_reint.fid).ok();

@@ -32,6 +32,9 @@ use crate::inode::Inode;
 use crate::striped::{parse_layout, stripes};
 use crate::xattrs::{LMV, XattrsOf};
 
+/// How often it is tried to move a name of which something changes at the same time each time.
+const TRIES_MAX: usize = 100;
+
 /// What a client asks for.
 pub(crate) struct Migration<'a> {
     /// The directory of the name: the master, if it has stripes.
@@ -69,20 +72,19 @@ impl Mdt {
     ///
     /// # Errors
     /// [`Errno::EALREADY`] if it is where it belongs, [`Errno::ENOENT`] if it is absent, [`Errno::EBUSY`] while its directory, or it
-    /// itself, is split or merged, [`Errno::EPERM`] for a directory that migrates by another wish, [`Errno::ESTALE`] if this is not the MDT to ask, and those of
+    /// itself, is split or merged, [`Errno::EAGAIN`] if it never stays as it is, [`Errno::EPERM`] for a directory that migrates by another wish, [`Errno::ESTALE`] if this is not the MDT to ask, and those of
     /// the MDTs.
     pub(crate) async fn migrate_name(
         &self,
         context: &Context,
         asked: &Migration<'_>,
     ) -> Result<(), Errno> {
-        loop {
+        for _ in 0..TRIES_MAX {
             let places = self.places_of(context, asked).await?;
             let (source, target) = (places.source, places.target);
-            let found = self.find_on_any_mdt(&context.target, source, asked.name).await?;
-            let Some(child) = found else {
+            let Some(child) = self.find_or_none(context, source, asked.name).await? else {
                 let is_there = source != target
-                    && self.find_on_any_mdt(&context.target, target, asked.name).await?.is_some();
+                    && self.find_or_none(context, target, asked.name).await?.is_some();
                 return Err(if is_there { Errno::EALREADY } else { Errno::ENOENT });
             };
             let step = match child.kind {
@@ -92,11 +94,29 @@ impl Mdt {
                 }
                 _ => self.migrate_inode(context, asked, &places, child).await?,
             };
-            match step {
+            let done = match step {
                 Step::Done => return Ok(()),
-                Step::Again => {}
-                Step::NameAlone => return self.migrate_name_alone(context, asked, &places).await,
+                Step::Again => continue,
+                Step::NameAlone => self.migrate_name_alone(context, asked, &places).await,
+            };
+            // The layout has changed meanwhile.
+            if done != Err(Errno::ESTALE) {
+                return done;
             }
+        }
+        Err(Errno::EAGAIN)
+    }
+
+    /// What a name stands for; nothing in a directory that is gone.
+    async fn find_or_none(
+        &self,
+        context: &Context,
+        directory: Fid,
+        name: &Name,
+    ) -> Result<Option<Child>, Errno> {
+        match self.find_on_any_mdt(&context.target, directory, name).await {
+            Err(Errno::ENOENT) => Ok(None),
+            found => found,
         }
     }
 

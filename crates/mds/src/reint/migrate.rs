@@ -93,7 +93,8 @@ impl Mdt {
     }
 }
 
-fn migrated(is_closed: bool) -> MdsReintMigrateReply {
+/// The answer; whether the file of the lease is closed.
+pub(crate) fn migrated(is_closed: bool) -> MdsReintMigrateReply {
     let valid = if is_closed { Valid::CLOSE_INTENT_EXECED } else { Valid::NONE };
     let mdt_body = Some(MdtBody { valid, ..MdtBody::default() });
     MdsReintMigrateReply { mdt_body, ..MdsReintMigrateReply::default() }

@@ -11,6 +11,7 @@ mod setxattr;
 pub(crate) mod unlink;
 
 pub(crate) use create::{CreateSpec, NewInode};
+pub(crate) use migrate::migrated;
 
 use sheen_target::{Context, Outcome, ReplyRecording};
 use sheen_types::Errno;

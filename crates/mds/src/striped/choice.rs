@@ -71,6 +71,18 @@ impl Mdt {
     }
 }
 
+impl Mdt {
+    /// How many stripes a wish comes to where all MDTs are there; one at least.
+    pub(crate) fn wished_count(&self, wish: &DirectoryWish) -> u32 {
+        let mut all = self.sequences.other_mdts();
+        all.extend(self.other_mdts.indexes().into_iter().map(MdtIndex));
+        match wish.mdts.len() {
+            0 => count_of(wish, &self.directory_settings(), all.len()),
+            listed => u32::try_from(listed).unwrap_or(u32::MAX),
+        }
+    }
+}
+
 impl StripePlan {
     /// What a wish comes to; `None` for a directory without stripes. More stripes than there may be are cut, but not MDTs that
     /// are listed.
@@ -115,21 +127,7 @@ fn counted(
     settings: &DirectorySettings,
     candidates: &Candidates<'_>,
 ) -> Vec<MdtIndex> {
-    let all = u32::try_from(candidates.remote.len() + 1).unwrap_or(u32::MAX);
-    let on_each_max = settings.max_stripes_per_mdt();
-    let (wanted, most) = match wish.stripes {
-        WishedStripes::Unsaid => (1, 1),
-        WishedStripes::Count(count) if says_overstriped(wish) => {
-            (count.get(), all.saturating_mul(on_each_max))
-        }
-        WishedStripes::Count(count) => (count.get(), all),
-        WishedStripes::OnEachMdt(on_each) => {
-            let limit = NonZeroU32::new(settings.max_mdt_stripecount());
-            let all_at_most = all.saturating_mul(on_each_max);
-            (all.saturating_mul(on_each.get()), limit.map_or(all_at_most, NonZeroU32::get))
-        }
-    };
-    let count = wanted.min(most).min(DIRECTORY_STRIPES_MAX);
+    let count = count_of(wish, settings, candidates.remote.len());
     let mut remote = candidates.ready.to_vec();
     match wish.first {
         // As Lustre goes on from it.
@@ -150,6 +148,25 @@ fn counted(
         && !matches!(wish.stripes, WishedStripes::OnEachMdt(on_each) if on_each.get() > 1);
     let count = if is_on_each_once { count.min(order.len() as u32) } else { count };
     order.iter().copied().cycle().take(count as usize).collect()
+}
+
+/// The same, whatever MDTs are there.
+fn count_of(wish: &DirectoryWish, settings: &DirectorySettings, remote: usize) -> u32 {
+    let all = u32::try_from(remote + 1).unwrap_or(u32::MAX);
+    let on_each_max = settings.max_stripes_per_mdt();
+    let (wanted, most) = match wish.stripes {
+        WishedStripes::Unsaid => (1, 1),
+        WishedStripes::Count(count) if says_overstriped(wish) => {
+            (count.get(), all.saturating_mul(on_each_max))
+        }
+        WishedStripes::Count(count) => (count.get(), all),
+        WishedStripes::OnEachMdt(on_each) => {
+            let limit = NonZeroU32::new(settings.max_mdt_stripecount());
+            let all_at_most = all.saturating_mul(on_each_max);
+            (all.saturating_mul(on_each.get()), limit.map_or(all_at_most, NonZeroU32::get))
+        }
+    };
+    wanted.min(most).min(DIRECTORY_STRIPES_MAX)
 }
 
 /// A wish that lists MDTs. The first one is the master's, wherever that was put.

@@ -366,6 +366,19 @@ fn migrations_that_cannot_be_are_refused_by_name() {
         scene.servers[1].mdt.migrate_directories(false);
         assert_eq!(scene.migrate(1, (ROOT, "d"), &wish).await, Err(Errno::EPERM));
         scene.servers[1].mdt.migrate_directories(true);
+        // Not all are there that are wished: the same wish could not end it.
+        scene.servers[0].mdt.set_read_only(true);
+        inner.sleep(std::time::Duration::from_secs(5)).await;
+        assert_eq!(scene.migrate(1, (ROOT, "d"), &to(1, 2)).await, Err(Errno::ENOSPC));
+        scene.servers[0].mdt.set_read_only(false);
+        inner.sleep(std::time::Duration::from_secs(5)).await;
+        // More than there are are cut.
+        let far = there.mkdir(ROOT, "far").await.expect("made");
+        let cut = scene.migrate(1, (ROOT, "far"), &to(1, 9)).await.expect("it begins");
+        assert_eq!(stripes(&scene.layout(cut).await).len(), 3);
+        assert_eq!(scene.migrate(1, (ROOT, "far"), &to(1, 9)).await, Err(Errno::EALREADY));
+        scene.end(cut, &to(1, 9)).await.expect("it ends");
+        assert_eq!(there.getattr(far).await.map(drop), Err(Errno::ENOENT));
         // It lies so.
         assert_eq!(scene.migrate(0, (ROOT, "d"), &to(0, 1)).await, Err(Errno::EALREADY));
         // A file in a directory that does not change is where it belongs.
@@ -406,7 +419,7 @@ fn what_is_mounted_is_found_in_the_stripe_of_before() {
         assert!(!here_too.is_empty(), "some hash to MDT0000");
         for name in here_too {
             let child = scene.child(d, name).await.expect("it is there");
-            let path = Some(Text::new(&format!("d/{name}")));
+            let path = Some(Text::new(format!("d/{name}")));
             let request = MdsGetRoot { name: path, ..MdsGetRoot::default() };
             let Some(Reply::MdsGetRoot(reply)) = here.inner.call(request).await.reply else {
                 panic!("{name} is not found")

@@ -1,8 +1,9 @@
 //! The begin of the migration of a directory.
 
 use bytes::Bytes;
-use sheen_layout::directory::{DirectoryLayout, Holder, LayoutChange, MigrationTarget};
-use sheen_layout::directory::{DirectoryWish, WishedStripes};
+use sheen_layout::directory::{
+    DirectoryLayout, DirectoryWish, Holder, LayoutChange, MigrationTarget,
+};
 use sheen_target::{Context, ReplyRecording};
 use sheen_types::{Errno, Fid, InodeBits, MdtIndex};
 use sheen_wire::lmv::LmvHash;
@@ -44,7 +45,8 @@ impl Mdt {
     /// Begins the migration of a directory to this MDT.
     ///
     /// # Errors
-    /// See [`Mdt::migrate_name`]; [`Errno::ENODEV`] for a wish of an MDT that is none, [`Errno::EINVAL`] for one that is none and for
+    /// See [`Mdt::migrate_name`]; [`Errno::ENODEV`] for a wish of an MDT that is none, [`Errno::ENOSPC`] for one of more MDTs than take
+    /// stripes now, [`Errno::EINVAL`] for one that is none and for
     /// a FID that is not the client's to give.
     pub(super) async fn migrate_directory(
         &self,
@@ -57,7 +59,8 @@ impl Mdt {
             !self.is_remote(asked.new) && self.sequences.may_make(asked.new, &context.export);
         let Some(wish) = asked.wish.as_ref().filter(|_| is_own) else { return Err(Errno::EINVAL) };
         let before = match self.layout_on_any_mdt(context, child.fid, Order::InTurn).await {
-            Err(Errno::ENOENT) => return Ok(Step::Again),
+            // The name is all that there is of it.
+            Err(Errno::ENOENT) if places.layout.is_some() => return Ok(Step::NameAlone),
             before => before?,
         };
         let is_there = self.is_where_wished(context, child.fid, before.as_ref(), wish).await;
@@ -112,6 +115,10 @@ impl Mdt {
             Some(plan) => plan,
             None => self.one_stripe(wish),
         };
+        if plan.mdts.len() < self.wished_count(wish) as usize {
+            // The same wish has to end it.
+            return Err(Errno::ENOSPC);
+        }
         let new = self.new_fids(&context.target, &plan.mdts).await?;
         let targets = new.len();
         let target = MigrationTarget { mdt: MdtIndex(self.index), hash: plan.hash, stripes: new };
@@ -148,10 +155,7 @@ impl Mdt {
         wish: &DirectoryWish,
     ) -> Result<bool, Errno> {
         let own = self.mdt_of(&context.target, directory).await?;
-        let count = match wish.stripes {
-            WishedStripes::Count(count) | WishedStripes::OnEachMdt(count) => count.get(),
-            WishedStripes::Unsaid => 1,
-        };
+        let count = self.wished_count(wish);
         let Some(layout) = layout else { return Ok(count == 1 && wish.first == Some(own)) };
         let change = layout.change();
         if matches!(change, Some(LayoutChange::Split | LayoutChange::Merge)) {

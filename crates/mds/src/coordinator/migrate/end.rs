@@ -1,6 +1,6 @@
 //! The end of the migration of a directory.
 
-use sheen_layout::directory::{DirectoryLayout, DirectoryWish, LayoutChange, WishedStripes};
+use sheen_layout::directory::{DirectoryLayout, DirectoryWish, LayoutChange};
 use sheen_target::{Context, ReplyRecording};
 use sheen_types::{Errno, Fid, InodeBits};
 use sheen_wire::lmv::LmvHash;
@@ -28,7 +28,7 @@ impl Mdt {
         loop {
             self.directory(directory)?;
             let layout = layout_in(&*self.store, directory)?.ok_or(Errno::EALREADY)?;
-            may_end(&layout, wish)?;
+            may_end(&layout, self.wished_count(wish), wish.hash)?;
             let all = stripes(&layout);
             let bits = LINKS | InodeBits::PERM;
             let wanted = ExclusionRequest::default().changed(directory, bits);
@@ -58,18 +58,14 @@ impl Mdt {
 ///
 /// # Errors
 /// See [`Mdt::end_migration`].
-fn may_end(layout: &DirectoryLayout, wish: &DirectoryWish) -> Result<(), Errno> {
+fn may_end(layout: &DirectoryLayout, wished: u32, hash_wished: LmvHash) -> Result<(), Errno> {
     match layout.change() {
         None => return Err(Errno::EALREADY),
         Some(LayoutChange::Migration) => {}
         Some(LayoutChange::Split | LayoutChange::Merge) => return Err(Errno::EBUSY),
     }
     let (hash, count) = layout.wanted();
-    let wished = match wish.stripes {
-        WishedStripes::Count(count) | WishedStripes::OnEachMdt(count) => count.get(),
-        WishedStripes::Unsaid => 1,
-    };
-    let kind = wish.hash.without_flags();
+    let kind = hash_wished.without_flags();
     let has_hash = count == 1 || kind == LmvHash::UNKNOWN || kind == hash.without_flags();
     match wished == count && has_hash {
         true => Ok(()),

@@ -39,9 +39,12 @@ impl Mdt {
         }
         let mdt = self.mdt_of(&context.target, places.target).await?;
         let own = (places.source, asked.name);
-        let Some(others) = self.other_names(context, child.fid, own, mdt).await? else {
-            return Ok(Step::NameAlone);
+        let others = match self.other_names(context, child.fid, own, mdt).await {
+            // The name is all that there is of it.
+            Err(Errno::ENOENT) => None,
+            others => others?,
         };
+        let Some(others) = others else { return Ok(Step::NameAlone) };
         let wanted = ExclusionRequest::default().removed(places.source, asked.name);
         let wanted = match places.source == places.target {
             true => wanted,
@@ -175,12 +178,12 @@ fn kept_xattrs(mdt: &Mdt, old: Fid, new: Fid) -> Result<(Vec<(String, Bytes)>, b
             LINK => continue,
             LOV => {
                 has_layout = true;
-                let mut layout = layouts::stored(&value)?;
+                let mut layout = layouts::stored(value)?;
                 layout.give_to(new, layout.generation());
                 layout.encode()
             }
             // What was vouched for was so on this MDT.
-            SOM => match SizeRecord::decode(&value) {
+            SOM => match SizeRecord::decode(value) {
                 Some(record) => record.as_hint().encode(),
                 None => continue,
             },
