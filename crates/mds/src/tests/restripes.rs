@@ -296,7 +296,7 @@ fn a_directory_is_split_and_merged_as_captured_and_keeps_its_inodes() {
     run(test, &world);
 }
 
-/// A client that knows no locks: it looks where a name is, and asks again when it was told that it is elsewhere.
+/// A client that knows no locks: it looks where a name is, and asks again where an answer says that it is elsewhere.
 struct Program<'a> {
     scene: &'a Scene,
     world: &'a TestWorld,
