@@ -6,11 +6,11 @@
 use std::num::NonZeroU32;
 
 use sheen_client::posix::XattrMode;
-use sheen_layout::directory::{DirectoryWish, WishedStripes};
+use sheen_layout::directory::{DirectoryWish, LayoutChange, WishedStripes};
 use sheen_types::{Errno, MdtIndex};
 
 use super::{NameInDirectory, Process, is_answer, name};
-use crate::changing::{changing, comes_to_an_end};
+use crate::changing::{Changing, changing, comes_to_an_end};
 use crate::cluster::Found;
 use crate::identities::{TAG, tag_of};
 
@@ -22,6 +22,9 @@ const NAMES_ALONE_ONE_IN: u64 = 3;
 const OTHER_WISH_ONE_IN: u64 = 4;
 /// Directories below directories, at most: what is deeper was moved there meanwhile.
 const DEPTH_MAX: usize = 8;
+
+/// How often everything is ended: one that has directories which were begun by other commands cannot be ended before those.
+const ROUNDS_MAX: u32 = 6;
 
 /// What a migration is to do: the same for all that it meets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,8 +134,17 @@ impl Process {
         let alone = if *names_alone { "names of " } else { "" };
         let text = format!("migrate {alone}{} to {:?} from {:?}", place.path, wish.stripes, wish.first);
         let operation = self.begins(text, &[place]);
+        let begin = self.now();
         let moved = self.kernel.migrate(place.parent.node, &place.name, migration).await;
-        self.spreading_ended(operation, &moved);
+        // What was written before is flushed first, as by an `fsync`.
+        let may_report =
+            self.model(|model| model.losses.may_report(self.client, found.fid, begin));
+        match moved {
+            Err(Errno::EIO) if may_report || self.sim.was_damaged(found.fid) => {
+                self.sim.end(operation, "data was lost");
+            }
+            _ => self.spreading_ended(operation, &moved),
+        }
         if is_new && moved == Err(Errno::EPERM) {
             self.sim.does_not_migrate(found.fid, migration);
         }
@@ -184,6 +196,20 @@ impl Process {
 
     /// Ends all that was broken off, and waits for what MDTs move by themselves.
     pub(super) async fn end_everything(&self) {
+        for _ in 0..ROUNDS_MAX {
+            self.end_all_unfinished().await;
+            let is_migration = |it: &Changing| it.change == LayoutChange::Migration && it.is_master;
+            if !changing(&self.sim).iter().any(is_migration) {
+                break;
+            }
+        }
+        if let Err(text) = comes_to_an_end(&self.sim).await {
+            self.sim.fail(text);
+        }
+    }
+
+    /// Of each directory what can be ended now: not before what was begun with other commands below it.
+    async fn end_all_unfinished(&self) {
         let Ok(root) = self.kernel.root() else { return };
         let mut waiting = vec![(root, String::new())];
         while let Some((parent, above)) = waiting.pop() {
@@ -198,9 +224,6 @@ impl Process {
                     waiting.push((found, format!("{}/", place.path)));
                 }
             }
-        }
-        if let Err(text) = comes_to_an_end(&self.sim).await {
-            self.sim.fail(text);
         }
     }
 
