@@ -188,7 +188,8 @@ impl Mdt {
                 return Ok(Some(HoldGuard { guard, _renames: renames, children }));
             }
             drop((guard, renames));
-            self.exclusion.remote.until_free(|| wanted.uses(&children)).await;
+            let remote = &self.exclusion.remote;
+            remote.until_free_within(wanted.within, || wanted.uses(&children)).await;
         }
     }
 

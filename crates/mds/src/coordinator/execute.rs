@@ -29,6 +29,8 @@ pub(super) enum Executed {
     Done,
     /// Nothing was changed: an MDT has started anew meanwhile. The operation begins anew, too.
     Again,
+    /// Nothing was changed: an inode that was to be closed is open.
+    InUse,
 }
 
 impl Mdt {
@@ -54,6 +56,10 @@ impl Mdt {
         let exclusion = held.exclusion_on(own.mdt).map_or(0, |exclusion| exclusion.number);
         may_be_sent(&parts)?;
         let prepared = self.prepare_part(target, own, exclusion, updates).await?;
+        // No client opens it as long as that is held, nor as long as it is hidden.
+        if held.closed.is_some_and(|inode| self.open_files.is_open(inode)) {
+            return Ok(Executed::InUse);
+        }
         // Clients see nothing of what changes here before it is there on all.
         self.note_applied(own, exclusion);
         let transaction = self.changes_of(updates)?;

@@ -103,6 +103,8 @@ pub(super) struct DistributedHold {
     renames: Option<MdtExclusion>,
     /// Of the renames of this MDT that want the rename lock, it is this one's turn.
     turn: Option<OwnedMutexGuard<()>>,
+    /// An inode of this MDT that no client may have open when the change is made.
+    pub(super) closed: Option<Fid>,
     pub(super) relied_on: Vec<Incarnation>,
     /// The largest logical time of those that were asked.
     pub(super) time: LogicalTime,
@@ -144,6 +146,7 @@ impl Mdt {
             exclusions: Vec::new(),
             renames: None,
             turn: None,
+            closed: None,
             relied_on: Vec::new(),
             time: LogicalTime(0),
             names: Vec::new(),
@@ -306,11 +309,6 @@ impl DistributedHold {
     /// Who coordinates.
     pub(super) fn mdt(&self) -> Arc<Mdt> {
         Arc::clone(&self.mdt)
-    }
-
-    /// Whether a name is excluded.
-    pub(super) fn has_name(&self, directory: Fid, name: &Name) -> bool {
-        self.names.iter().any(|(it, named, _)| *it == directory && named == name)
     }
 
     /// Whether a directory has a name, or its stripe of before.

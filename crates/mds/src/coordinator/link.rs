@@ -35,11 +35,10 @@ impl Mdt {
             if inode.is_directory() {
                 return Err(Errno::EPERM);
             }
-            let missing = self.missing_old_place(context, &held, (parent.fid, name)).await?;
-            if missing.is_some() {
-                old = missing;
+            let place = (parent.fid, name);
+            let Some(held) = self.with_old_place(context, held, place, &mut old).await? else {
                 continue;
-            }
+            };
             let is_there = held.is_there(parent.fid, old, name);
             may_add(&caller, (&parent, &held), (name, is_there), inode.attributes.kind)?;
             may_get_link(&inode)?;

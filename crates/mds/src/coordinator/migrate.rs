@@ -33,7 +33,7 @@ use crate::striped::{parse_layout, stripes};
 use crate::xattrs::{LMV, XattrsOf};
 
 /// How often it is tried to move a name of which something changes at the same time each time.
-const TRIES_MAX: usize = 100;
+const TRIES_MAX: usize = 16;
 
 /// What a client asks for.
 pub(crate) struct Migration<'a> {
@@ -196,9 +196,17 @@ impl Migration<'_> {
 }
 
 impl Places {
-    /// Whether the name stands for this still, and is not in the other place, too.
-    fn has(&self, held: &DistributedHold, name: &Name, child: Child) -> bool {
-        let is_free = self.source == self.target || held.child(self.target, name).is_none();
-        held.child(self.source, name) == Some(child) && is_free
+    /// Whether the name stands for this still.
+    ///
+    /// # Errors
+    /// [`Errno::EEXIST`] if it is in the other place, too.
+    fn has(&self, held: &DistributedHold, name: &Name, child: Child) -> Result<bool, Errno> {
+        let is_it = held.child(self.source, name) == Some(child);
+        if is_it && self.source != self.target && held.child(self.target, name).is_some() {
+            tracing::error!(source = %self.source, name = %name.as_bytes().escape_ascii(),
+                "a name is in two stripes of a directory: check the file system with sheen fsck");
+            return Err(Errno::EEXIST);
+        }
+        Ok(is_it)
     }
 }

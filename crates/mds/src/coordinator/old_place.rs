@@ -1,13 +1,14 @@
 //! Names that are added to a directory while its layout changes: they are excluded in the stripe of before, too
 //! ([`crate::striped`], `changing`).
 
+use sheen_layout::directory::{DirectoryLayout, Holder};
 use sheen_target::{Context, Incarnation};
 use sheen_types::{Errno, Fid, Name};
 
 use super::ask::Order;
 use super::hold::{DistributedHold, ExclusionRequest};
 use crate::Mdt;
-use crate::striped::{OldPlace, old_place, parse_layout, stripes_in};
+use crate::striped::{OldPlace, layout_in, master_in, old_place, parse_layout, stripes_in};
 use crate::xattrs::LMV;
 
 /// A guard of a name that is to be added here, in both of its stripes. The operation itself is one of this MDT alone.
@@ -46,7 +47,7 @@ impl Mdt {
             return Ok(None);
         }
         let Some(old) = self.old_place(directory, name.as_bytes())? else { return Ok(None) };
-        let stripe = self.stripe_of(context, old, Order::InTurn).await?;
+        let stripe = self.stripe_of(context, old).await?;
         let wanted = ExclusionRequest::default().added(directory, name).added(stripe, name);
         let wanted = inodes.iter().fold(wanted, |wanted, inode| wanted.inode(*inode));
         let held = self.hold_distributed(context.into(), wanted).await?;
@@ -78,51 +79,63 @@ impl Mdt {
         }
     }
 
-    /// The stripe of before that is to be excluded, too, for a name that a change over several MDTs adds; `None` if that is done,
-    /// or the directory does not change.
+    /// Whether the stripe of before is excluded, too, for a name that a change over several MDTs adds: `known` is. Otherwise what is held is
+    /// released, and `known` becomes the one that is to be.
     ///
     /// # Errors
     /// [`Errno::ESTALE`] for a directory that the name is not added to, those of the MDT of the master.
-    pub(super) async fn missing_old_place(
+    pub(super) async fn with_old_place(
         &self,
         context: &Context,
-        held: &DistributedHold,
+        held: DistributedHold,
         (directory, name): (Fid, &Name),
-    ) -> Result<Option<Fid>, Errno> {
-        let Some(old) = old_place(held, directory, name.as_bytes())? else { return Ok(None) };
-        let stripe = self.stripe_of(context, old, Order::Awaited).await?;
-        Ok((!held.has_name(stripe, name)).then_some(stripe))
+        known: &mut Option<Fid>,
+    ) -> Result<Option<DistributedHold>, Errno> {
+        let Some(place) = old_place(&held, directory, name.as_bytes())? else {
+            return Ok(Some(held));
+        };
+        if let Some(stripe) = *known
+            && held.is_stripe_at(stripe, place)?
+        {
+            return Ok(Some(held));
+        }
+        drop(held);
+        *known = Some(self.stripe_of(context, place).await?);
+        Ok(None)
     }
 
     /// The FID of a stripe.
-    async fn stripe_of(
-        &self,
-        context: &Context,
-        place: OldPlace,
-        order: Order,
-    ) -> Result<Fid, Errno> {
+    async fn stripe_of(&self, context: &Context, place: OldPlace) -> Result<Fid, Errno> {
         let OldPlace { master, number } = place;
-        let stripes = self.stripes_on_any_mdt(context, master, order).await?;
+        let stripes = self.stripes_on_any_mdt(context, master).await?;
         stripes.get(number as usize).copied().ok_or(Errno::ESTALE)
     }
 
     /// The stripes of a master, on whatever MDT it lies; none of what is no master.
-    async fn stripes_on_any_mdt(
-        &self,
-        context: &Context,
-        master: Fid,
-        order: Order,
-    ) -> Result<Vec<Fid>, Errno> {
+    async fn stripes_on_any_mdt(&self, context: &Context, master: Fid) -> Result<Vec<Fid>, Errno> {
         let mdt = self.mdt_of(&context.target, master).await?;
         if mdt.0 == self.index {
             return stripes_in(&*self.store, master);
         }
-        let value = match self.remote_xattr(mdt, master, LMV, order).await {
+        let value = match self.remote_xattr(mdt, master, LMV, Order::InTurn).await {
             // It has become another one, or is gone.
             Err(Errno::ENOENT) => None,
             value => value?,
         };
         let layout = value.map(|value| parse_layout(master, &value)).transpose()?;
         Ok(layout.map(|layout| crate::striped::stripes(&layout)).unwrap_or_default())
+    }
+}
+
+impl DistributedHold {
+    /// Whether this is the stripe of a place; one that is lost, or gone, has no names, and is as good.
+    fn is_stripe_at(&self, stripe: Fid, place: OldPlace) -> Result<bool, Errno> {
+        if !self.has(stripe) {
+            return Ok(true);
+        }
+        let layout = layout_in(self, stripe)?;
+        let is_it = layout.as_ref().map(DirectoryLayout::holder)
+            == Some(&Holder::Stripe { number: place.number });
+        Ok(is_it && master_in(self, stripe)? == Some(place.master))
     }
 }

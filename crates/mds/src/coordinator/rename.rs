@@ -69,17 +69,16 @@ impl Mdt {
                 // It was split or merged before it was excluded.
                 continue;
             }
-            if found.victim.is_none() {
-                let place = (record.fid2, &new);
-                let missing = self.missing_old_place(context, &held, place).await?;
-                if missing.is_some() {
-                    before = missing;
-                    continue;
-                }
+            let place = (record.fid2, &new);
+            let held = match found.victim {
+                None => self.with_old_place(context, held, place, &mut before).await?,
+                Some(_) => Some(held),
+            };
+            let Some(held) = held else { continue };
+            let is_in_before = before.is_some_and(|stripe| held.child(stripe, &new).is_some());
+            if found.victim.is_none() && is_in_before {
                 // It is replaced where it is.
-                if before.is_some_and(|stripe| held.child(stripe, &new).is_some()) {
-                    return Err(Errno::ESTALE);
-                }
+                return Err(Errno::ESTALE);
             }
             let moved = moved(record, &held, (&old, &new), found)?;
             if moved.victim.as_ref().is_some_and(|victim| victim.fid == moved.source.fid) {

@@ -45,11 +45,10 @@ impl Mdt {
             let wanted = ExclusionRequest::default().added(parent, name).added_in(old, name);
             let held = self.hold_distributed(context.into(), wanted).await?;
             let parent = held.directory(parent)?;
-            let missing = self.missing_old_place(context, &held, (parent.fid, name)).await?;
-            if missing.is_some() {
-                old = missing;
+            let place = (parent.fid, name);
+            let Some(held) = self.with_old_place(context, held, place, &mut old).await? else {
                 continue;
-            }
+            };
             let is_there = held.is_there(parent.fid, old, name);
             may_add(&spec.caller, (&parent, &held), (name, is_there), FileKind::Directory)?;
             let new = self.build_inode_in(context, (&parent, &held), spec.again())?;

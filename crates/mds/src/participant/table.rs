@@ -378,6 +378,17 @@ impl RemoteExclusions {
         self.until_free_or(|| false, uses).await;
     }
 
+    /// As [`Self::until_free`], for an operation that has excluded some of it itself.
+    pub(crate) async fn until_free_within<'a, I>(
+        &self,
+        own: Option<(Incarnation, u64)>,
+        uses: impl Fn() -> I,
+    ) where
+        I: IntoIterator<Item = (KeyRef<'a>, Use)>,
+    {
+        self.until_free_or(|| self.are_free_within(own, &uses), &uses).await;
+    }
+
     /// The same, or until something else has been said when an exclusion was entered or ended.
     pub(crate) async fn until_free_or<'a, I>(
         &self,

@@ -57,7 +57,7 @@ impl Mdt {
                 self.check_default_stripes(context, record, &request.eadata).await?;
             }
         }
-        let stripes = self.stripes_to_change(record.fid)?;
+        let stripes = self.stripes_to_change_now(context, record.fid)?;
         if !stripes.is_empty() {
             return self.setattr_striped(context, request, &stripes).await;
         }
@@ -65,7 +65,7 @@ impl Mdt {
         let inode = self.inode(record.fid)?;
         if inode.is_directory() {
             // It may have become a stripe before it was held.
-            self.stripes_to_change(inode.fid)?;
+            self.stripes_to_change_now(context, inode.fid)?;
         }
         if record.valid == AttrValid::NONE && !request.eadata.is_empty() {
             return self.set_default_layout(context, &held, request, &inode).await;

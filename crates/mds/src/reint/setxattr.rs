@@ -59,7 +59,7 @@ impl Mdt {
         let value = (!removes).then(|| request.eadata.clone());
         dot_lustre::refuse_dot_lustre(record.fid)?;
         if let Some(shared) = shared_with_stripes(name) {
-            let stripes = self.stripes_to_change(record.fid)?;
+            let stripes = self.stripes_to_change_now(context, record.fid)?;
             if !stripes.is_empty() {
                 let names = (name, shared);
                 let change = |inode: &Inode| self.striped_change(record, inode, names, &value);
@@ -71,7 +71,7 @@ impl Mdt {
         let inode = self.inode(record.fid)?;
         if inode.is_directory() {
             // It may have become a stripe before it was held.
-            self.stripes_to_change(inode.fid)?;
+            self.stripes_to_change_now(context, inode.fid)?;
         }
         let caller = Caller::from(record);
         self.may_set(&caller, &inode, name, removes)?;

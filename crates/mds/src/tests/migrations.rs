@@ -4,6 +4,7 @@ use bytes::Bytes;
 use sheen_layout::directory::{
     DirectoryLayout, DirectoryWish, Holder, LayoutChange, WishedStripes, stripe_name,
 };
+use sheen_store::{Store, Transaction};
 use sheen_target::testing::TestWorld;
 use sheen_types::{Errno, Fid, MdtIndex};
 use sheen_wire::lmv::{LmvEa, LmvHash};
@@ -378,6 +379,14 @@ fn migrations_that_cannot_be_are_refused_by_name() {
         assert_eq!(stripes(&scene.layout(cut).await).len(), 3);
         assert_eq!(scene.migrate(1, (ROOT, "far"), &to(1, 9)).await, Err(Errno::EALREADY));
         scene.end(cut, &to(1, 9)).await.expect("it ends");
+        let each = DirectoryWish {
+            stripes: WishedStripes::OnEachMdt(std::num::NonZeroU32::MIN),
+            ..to(0, 1)
+        };
+        let all = scene.migrate(0, (ROOT, "far"), &each).await.expect("it begins");
+        assert_eq!(stripes(&scene.layout(all).await).len(), 4);
+        assert_eq!(scene.migrate(0, (ROOT, "far"), &each).await, Err(Errno::EALREADY));
+        scene.end(all, &each).await.expect("it ends");
         assert_eq!(there.getattr(far).await.map(drop), Err(Errno::ENOENT));
         // It lies so.
         assert_eq!(scene.migrate(0, (ROOT, "d"), &to(0, 1)).await, Err(Errno::EALREADY));
@@ -571,6 +580,60 @@ fn what_waits_for_the_begin_of_a_migration_is_added_to_no_stripe_of_before() {
         assert_eq!(refused, expected);
         assert_eq!(scene.names(0, d).await, [] as [&str; 0]);
         scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+/// A name may lead nowhere, be in two stripes, or be missing in the list of an inode's names: nothing is tried for ever.
+#[test]
+fn what_is_damaged_is_moved_alone_or_refused() {
+    let world = TestWorld::new(908);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 2).await;
+        let here = &scene.clients[0];
+        let d = here.mkdir(ROOT, "d").await.expect("made");
+        let file = here.make(d, "f", REGULAR | 0o644).await.expect("made");
+        for name in ["gone", "twice"] {
+            here.make(d, name, REGULAR | 0o644).await.expect("made");
+        }
+        let far = scene.mkdir(1, d, "far").await;
+        let wish = to(1, 1);
+        let apply = |mdt: usize, change: Transaction| {
+            scene.servers[mdt].store.apply(change).expect("applied");
+        };
+        let master = scene.migrate(1, (ROOT, "d"), &wish).await.expect("it begins");
+        let target = stripes(&scene.layout(master).await)[0];
+        // An inode with a name in its list that is nowhere.
+        let mut links = scene.servers[0].mdt.links(file).expect("known");
+        crate::links::add(&mut links, target, &sheen_types::Name::new(b"absent").expect("a name"));
+        let mut change = Transaction::new();
+        change.set_xattr(file, "trusted.link", links.encode());
+        let more = sheen_store::AttributePatch { links_added: 1, ..Default::default() };
+        change.patch(file, more);
+        apply(0, change);
+        scene.migrate(0, (master, "f"), &wish).await.expect("moved");
+        assert_eq!(scene.child(target, "f").await, Some(file), "its name alone");
+        // A name of an inode that is lost, here and on the other MDT.
+        let gone = scene.child(d, "gone").await.expect("it is there");
+        let mut change = Transaction::new();
+        change.destroy(gone);
+        apply(0, change);
+        scene.migrate(0, (master, "gone"), &wish).await.expect("moved");
+        assert_eq!(scene.names(1, target).await, ["f", "gone"]);
+        let mut change = Transaction::new();
+        change.destroy(far);
+        apply(1, change);
+        scene.migrate(1, (master, "far"), &wish).await.expect("moved");
+        assert_eq!(scene.names(1, target).await, ["f", "far", "gone"]);
+        // One in both.
+        let twice = crate::directory::find(&*scene.servers[0].store, d, b"twice");
+        let twice = twice.expect("it can be read").expect("it is there");
+        let mut change = Transaction::new();
+        let (key, value) = (crate::directory::key(b"twice"), crate::directory::value(twice));
+        change.insert(target, key, value);
+        apply(1, change);
+        assert_eq!(scene.migrate(0, (master, "twice"), &wish).await, Err(Errno::EEXIST));
     };
     run(test, &world);
 }

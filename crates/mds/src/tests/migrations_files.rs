@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use sheen_store::{Store, Transaction};
 use sheen_target::testing::{TestCall, TestWorld};
-use sheen_types::{Errno, Fid};
+use sheen_types::{Errno, Fid, InodeBits, LockMode};
+use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::md::{Bias, CloseData, MdsOpenFlags, MdtIoepoch, OpenHandle, Valid};
-use sheen_wire::messages::{MdsReintMigrate, Reply};
+use sheen_wire::messages::{LdlmCancel, LdlmEnqueue, MdsReintMigrate, Reply};
 use sheen_wire::ost::OstId;
 
 use super::fake_ost::FakeOst;
@@ -223,6 +224,52 @@ fn a_file_that_is_opened_at_any_moment_of_its_move_is_open_or_gone() {
             }
         }
         assert!(outcomes.len() > 1, "{outcomes:?}");
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+/// A client has got a lock on the directory after it was excluded, and reads its names by it: it gives the lock up when it has them.
+#[test]
+fn a_listing_goes_on_until_its_client_has_given_up_the_lock_that_the_move_waits_for() {
+    let world = TestWorld::new(916);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 2).await;
+        let here = scene.clients[0].clone();
+        let d = here.mkdir(ROOT, "d").await.expect("made");
+        here.make(d, "f", REGULAR | 0o644).await.expect("made");
+        let master = scene.migrate(1, (ROOT, "d"), &to(1, 1)).await.expect("it begins");
+        scene.settle(&inner).await;
+        let reader = scene.servers[0].client("reader").await;
+        scene.way(0, 1).hold(Some(sheen_wire::out::UpdateType::EXCLUDE));
+        let request = migrate_request(&here, (master, "f"), here.next_fid(), &to(1, 1));
+        let moving = here.clone();
+        let answered = std::sync::Arc::new(parking_lot::Mutex::new(None));
+        let said = answered.clone();
+        let migrate = async move { *said.lock() = Some(moving.modify(request).await.map(drop)) };
+        inner.world().tasks.spawn("migrate", Box::pin(migrate));
+        inner.sleep(Duration::from_secs(1)).await;
+        let dlm_req = reader.dlm(d, LockMode::Pr, InodeBits::UPDATE);
+        let mine = dlm_req.handles[0];
+        let answer = reader.inner.call(LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() }).await;
+        let Some(Reply::LdlmEnqueue(reply)) = answer.reply else { panic!("{answer:?}") };
+        let lock = reply.dlm_rep.expect("a lock").handle;
+        reader.keep(mine, lock);
+        reader.hold_on();
+        scene.way(0, 1).hold(None);
+        inner.sleep(Duration::from_secs(1)).await;
+        assert!(answered.lock().is_none(), "it waits for the lock");
+        let read = std::sync::Arc::new(parking_lot::Mutex::new(None));
+        let (client, names) = (reader.clone(), read.clone());
+        let list = async move { *names.lock() = Some(client.readdir(d, 1).await.len()) };
+        inner.world().tasks.spawn("list", Box::pin(list));
+        inner.sleep(Duration::from_secs(1)).await;
+        assert_eq!(*read.lock(), Some(3));
+        let dlm_req = LdlmRequest::cancel(vec![lock]);
+        reader.inner.call(LdlmCancel { dlm_req, ..LdlmCancel::default() }).await;
+        inner.sleep(Duration::from_secs(2)).await;
+        assert_eq!(*answered.lock(), Some(Ok(())));
         scene.settle(&inner).await;
     };
     run(test, &world);

@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use sheen_layout::directory::DirectoryLayout;
 use sheen_target::testing::TestWorld;
 use sheen_types::{Errno, Fid, MdtIndex};
-use sheen_wire::messages::MdsReintSetxattr;
+use sheen_wire::md::{AttrValid, RecSetattr, ReintOp};
+use sheen_wire::messages::{MdsReintSetattr, MdsReintSetxattr};
 use sheen_wire::text::Text;
 
 use super::checks::cut_is_sound;
 use super::harness::{REGULAR, run};
 use super::lost_mdts::{Cluster, Operation, yield_times};
 use super::migrations::{migrate_request, stripes, to};
+use super::recovery::replay;
 use crate::striped::layout_in;
 
 const ROOT: Fid = Fid::ROOT;
@@ -168,4 +170,48 @@ fn two_mdts_die_at_any_moment_of_a_migration() {
 #[test]
 fn three_mdts_die_at_any_moment_of_a_migration() {
     (924..928).for_each(|seed| any_die_at_any_moment(seed, 3));
+}
+
+/// A change of attributes is no part of what a migration waits for.
+#[test]
+fn a_replayed_chmod_is_made_of_what_has_become_a_stripe() {
+    let world = TestWorld::new(928);
+    let inner = world.clone();
+    let test = async move {
+        let mut cluster = Cluster::new(&inner, 2).await;
+        cluster.meet().await;
+        let (made, d) = cluster.mkdir(0, ROOT, "d");
+        assert_eq!(cluster.execute(&made).await, None);
+        cluster.settle().await;
+        cluster.servers[0].node.target.sync().await.expect("it is well");
+        let rec_reint = RecSetattr {
+            opcode: ReintOp::SETATTR,
+            suppgid: u32::MAX,
+            fid: d,
+            valid: AttrValid::MODE | AttrValid::CTIME,
+            mode: 0o700,
+            ..RecSetattr::default()
+        };
+        let request = MdsReintSetattr { rec_reint, ..MdsReintSetattr::default() };
+        let changed = cluster.operation(0, request);
+        let pending = cluster.begin(&changed, false);
+        assert_eq!(cluster.answer(&pending).await, None);
+        let first = pending.lock().clone().expect("answered");
+        cluster.stop_commits(0);
+        let (begun, master) = cluster.migration(1, (ROOT, "d"), 1);
+        let begun = cluster.begin(&begun, false);
+        inner.sleep(std::time::Duration::from_secs(3)).await;
+        cluster.kill(0);
+        cluster.restart().await;
+        let again = replay(&cluster.clients[0], changed.request, &first).await;
+        assert_eq!(again.errno(), None);
+        cluster.finish().await;
+        assert_eq!(cluster.answer(&begun).await, None);
+        for fid in stripes(&cluster.layout_of(master).expect("one")).into_iter().chain([master]) {
+            let inode = cluster.servers[cluster.index_of(fid)].mdt.inode(fid).expect("there");
+            assert_eq!(inode.attributes.permissions, 0o700, "{fid}");
+        }
+        cluster.settle().await;
+    };
+    run(test, &world);
 }

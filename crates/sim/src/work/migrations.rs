@@ -172,7 +172,25 @@ impl Process {
         let stripes = WishedStripes::Count(NonZeroU32::MIN.saturating_add(count - 1));
         let wish = DirectoryWish { stripes, ..DirectoryWish::default() };
         let operation = self.begins(format!("stripes of {}: {count}", place.path), &[&place]);
+        // As in Lustre it makes the directory, if that has gone meanwhile.
+        let begin = self.now();
+        self.model(|model| {
+            model.names.begin_set(place.key(), None, operation, self.client, begin);
+        });
         let begun = self.kernel.restripe(place.parent.node, &place.name, wish).await;
+        let seen = match begun {
+            Ok(()) => self.look_up(&place).await.ok().flatten().map(|found| found.fid),
+            Err(_) => None,
+        };
+        let now = self.now();
+        self.model(|model| match begun {
+            Ok(()) if seen == Some(found.fid) => model.names.refused(place.key(), operation),
+            Ok(()) => model.names.end_or_nothing(place.key(), operation, now),
+            Err(errno) if is_answer_to_spreading(errno) => {
+                model.names.refused(place.key(), operation);
+            }
+            Err(_) => {}
+        });
         self.spreading_ended(operation, &begun);
     }
 

@@ -88,7 +88,7 @@ impl Mdt {
             held => held?,
         };
         let is_as_seen = crate::striped::layout_in(&held, child.fid)? == change.before;
-        if !places.has(&held, asked.name, child) || !is_as_seen {
+        if !places.has(&held, asked.name, child)? || !is_as_seen {
             return Ok(Step::Again);
         }
         let old = held.directory(child.fid)?;
@@ -99,7 +99,7 @@ impl Mdt {
         let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
         Ok(match self.execute_distributed(context.into(), held, parts, done).await? {
             Executed::Done => Step::Done,
-            Executed::Again => Step::Again,
+            Executed::Again | Executed::InUse => Step::Again,
         })
     }
 

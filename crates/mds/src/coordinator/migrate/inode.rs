@@ -6,11 +6,10 @@ use sheen_types::{Errno, Fid, InodeBits, MdtIndex, Name};
 use sheen_wire::out::ObjectUpdate;
 
 use super::super::execute::Executed;
-use super::super::hold::{DistributedHold, ExclusionRequest, LINKS};
+use super::super::hold::{ExclusionRequest, LINKS};
 use super::super::parts::Parts;
 use super::{Migration, Places, Step};
 use crate::directory::{Child, parse_name};
-use crate::exclusion::Needs;
 use crate::inode::Inode;
 use crate::vouched_sizes::SizeRecord;
 use crate::xattrs::{LINK, LOV, SOM};
@@ -52,9 +51,13 @@ impl Mdt {
         };
         let wanted =
             others.iter().fold(wanted.changed(child.fid, ALL), |wanted, (parent, name)| {
-                wanted.removed(*parent, name)
+                // Absent ones are seen by the answer.
+                wanted.replaced(*parent, name)
             });
-        let held = match self.hold_distributed(context.into(), wanted).await {
+        // Before something is held: its MDT may have to be asked.
+        let new = self.new_fids(&context.target, &[mdt]).await?.first().copied();
+        let new = new.ok_or(Errno::EPROTO)?;
+        let mut held = match self.hold_distributed(context.into(), wanted).await {
             Err(Errno::ENOENT) => return Ok(Step::Again),
             held => held?,
         };
@@ -64,21 +67,18 @@ impl Mdt {
             return Ok(Step::NameAlone);
         }
         let seen = self.other_names(context, child.fid, own, mdt).await?;
-        if !places.has(&held, asked.name, child) || seen.as_ref() != Some(&others) {
+        if !places.has(&held, asked.name, child)? || seen.as_ref() != Some(&others) {
             return Ok(Step::Again);
         }
         asked.check_rights(&held, places, &self.inode(child.fid)?)?;
-        if self.is_in_use(context, &held, child.fid).await {
-            return Ok(Step::NameAlone);
-        }
-        let new = self.new_fids(&context.target, &[mdt]).await?.first().copied();
-        let new = new.ok_or(Errno::EPROTO)?;
+        held.closed = Some(child.fid);
         let mut parts = Parts::new(self, context.into());
         parts.move_inode(asked, places, (child, new), &others).await?;
         let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
         Ok(match self.execute_distributed(context.into(), held, parts, done).await? {
             Executed::Done => Step::Done,
             Executed::Again => Step::Again,
+            Executed::InUse => Step::NameAlone,
         })
     }
 
@@ -120,16 +120,6 @@ impl Mdt {
         }
         let layout = self.layout(inode)?.map(|layout| layouts::stored(&layout)).transpose()?;
         Ok(layout.is_some_and(|layout| layout.end_on_mdt().is_some()))
-    }
-
-    /// Whether clients have an inode open. From now on none opens it, until what has excluded it is released.
-    async fn is_in_use(&self, context: &Context, held: &DistributedHold, inode: Fid) -> bool {
-        let own = context.target.incarnation();
-        let number = held.exclusion_on(own.mdt).map_or(0, |exclusion| exclusion.number);
-        self.note_applied(own, number);
-        // Who has looked before is through then.
-        drop(self.exclusion.acquire(Needs::new().change_inode(inode)).await);
-        self.open_files.is_open(inode)
     }
 }
 
