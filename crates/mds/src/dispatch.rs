@@ -12,9 +12,7 @@ use sheen_target::{
 use sheen_types::{CounterLine, Errno, InodeBits, ResourceName};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 use sheen_wire::md::Bias;
-use sheen_wire::messages::{
-    MdsReintCreateReply, MdsReintCreateSymReply, MdsReintSetattrReply, Request,
-};
+use sheen_wire::messages::{MdsReintCreateSymReply, MdsReintSetattrReply, Request};
 use sheen_wire::text::Chars;
 
 use crate::open_table::OpenTable;
@@ -290,8 +288,9 @@ impl Mdt {
             }
             Request::MdsReintCreate(request) => {
                 let record = &request.rec_reint;
-                let reply = self.inode(record.fid2).map(|inode| self.created(&inode, record));
-                Ok(Outcome::ok(reply.unwrap_or_else(|_| MdsReintCreateReply::default())))
+                let made = self.made_before(context, record, request.name.as_ref()).await;
+                let reply = made.map(|inode| self.created(&inode, record));
+                Ok(Outcome::ok(reply.unwrap_or_default()))
             }
             Request::MdsReintCreateSym(request) => {
                 let mdt_body = self.inode(request.rec_reint.fid2).ok();

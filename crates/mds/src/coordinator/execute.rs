@@ -74,6 +74,7 @@ impl Mdt {
         let (relied_on, above) = (&held.relied_on, held.time);
         let made = target.transact_coordinated(by.request(), relied_on, above, recording, build);
         drop(prepared);
+        self.restriper.look_if_noted();
         let under_way = UnderWay { mdt: held.mdt(), id: named };
         let Some(record) = made.map_err(store_errno)? else {
             drop((held, under_way));

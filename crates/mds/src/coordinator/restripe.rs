@@ -13,6 +13,7 @@ use super::hold::{DistributedHold, ExclusionRequest};
 use super::initiator::Initiator;
 use super::parts::Parts;
 use super::striped::{child, may_be_read};
+use crate::caller::Caller;
 use crate::inode::Inode;
 use crate::restripe::RestripePlan;
 use crate::striped::{layout_in, stripe_like, stripe_name};
@@ -39,6 +40,8 @@ pub(crate) struct Restripe<'a> {
     /// What it is to become.
     pub(crate) wish: &'a DirectoryWish,
     pub(crate) now: Timestamp,
+    /// Who asks; `None` for this MDT itself.
+    pub(crate) caller: Option<&'a Caller>,
 }
 
 /// How far a split or merge is.
@@ -56,7 +59,7 @@ impl Mdt {
     /// stripe, two to each that has one, and to that of the name of a directory without stripes.
     ///
     /// # Errors
-    /// Those of [`RestripePlan::choose`], [`Errno::EBUSY`] for a directory that is being changed or lies in such a one,
+    /// Those of [`RestripePlan::choose`], [`Errno::EPERM`] for a caller who does not own the directory, [`Errno::EBUSY`] for a directory that is being changed or lies in such a one,
     /// [`Errno::ENOTDIR`], [`Errno::EPERM`] in `.lustre`, and those of the MDTs.
     pub(crate) async fn restripe(
         &self,
@@ -65,7 +68,10 @@ impl Mdt {
     ) -> Result<Inode, Errno> {
         dot_lustre::refuse_change(wanted.parent, wanted.name)?;
         loop {
-            self.directory(wanted.directory)?;
+            let found = self.directory(wanted.directory)?;
+            if wanted.caller.is_some_and(|caller| !caller.owns(&found.attributes)) {
+                return Err(Errno::EPERM);
+            }
             let layout = layout_in(&*self.store, wanted.directory)?;
             if layout.as_ref().is_some_and(|it| matches!(it.holder(), Holder::Stripe { .. })) {
                 // A stripe has no name but that in its master.
@@ -111,7 +117,7 @@ impl Mdt {
         let request = ExclusionRequest::default().removed(parent, name).changed(directory, ALL);
         let held = self.hold_distributed(by, request).await?;
         let of_parent = layout_in(&held, parent)?;
-        if of_parent.is_some_and(|layout| layout.change().is_some()) {
+        if of_parent.is_some_and(|layout| layout.is_changing()) {
             return Err(Errno::EBUSY);
         }
         if held.child(parent, name).map(|child| child.fid) != Some(directory) {

@@ -139,6 +139,7 @@ impl Mdt {
             }
             let applied = target.transact_part(Some(context), coordinator, &record, changes);
             drop(prepared);
+            self.restriper.look_if_noted();
             return match applied.map_err(store_errno)? {
                 PartApplied::Now(transno) | PartApplied::Before(transno) => Ok(transno),
                 PartApplied::TooLate => Err(Errno::ESTALE),

@@ -3,12 +3,14 @@
 use sheen_store::FileKind;
 use sheen_target::{Context, Outcome};
 use sheen_types::{Errno, Timestamp};
-use sheen_wire::md::MdsOpenFlags;
+use sheen_wire::md::{MdsOpenFlags, RecCreate};
 use sheen_wire::messages::{MdsReintCreate, MdsReintCreateReply};
+use sheen_wire::text::Text;
 
 use crate::caller::Caller;
 use crate::coordinator::Restripe;
 use crate::directory::parse_name;
+use crate::inode::Inode;
 use crate::striped::{parse_wish, says_several};
 use crate::{Mdt, remote};
 
@@ -66,8 +68,26 @@ impl Mdt {
         }
         let (directory, wish, name) = (child.fid, &wish, &name);
         let now = Timestamp::from_seconds(record.time);
-        let wanted = Restripe { parent, name, directory, new_master, wish, now };
+        let caller = Some(&caller);
+        let wanted = Restripe { parent, name, directory, new_master, wish, now, caller };
         let inode = self.restripe(context.into(), &wanted).await?;
         Ok(Some(Outcome::ok(self.created(&inode, record))))
+    }
+
+    /// What a mkdir or mknod that was executed before has come to: the new inode, or the directory that was split or merged, if it is
+    /// still there.
+    pub(crate) async fn made_before(
+        &self,
+        context: &Context,
+        record: &RecCreate,
+        name: Option<&Text>,
+    ) -> Option<Inode> {
+        if let Ok(inode) = self.inode(record.fid2) {
+            return Some(inode);
+        }
+        let name = parse_name(name?.as_bytes()).ok()?;
+        let found = self.find_on_any_mdt(&context.target, record.fid1, &name).await;
+        let child = found.ok().flatten().filter(|child| child.kind == FileKind::Directory)?;
+        self.inode(child.fid).ok()
     }
 }

@@ -69,7 +69,7 @@ impl Mdt {
         }
         let held = self.hold_inodes(&[record.fid]).await;
         let inode = self.inode(record.fid)?;
-        if inode.is_directory() {
+        if inode.is_directory() && context.replay().is_none() {
             // It may have become a stripe before it was held.
             self.stripes_to_change_now(context, inode.fid)?;
         }

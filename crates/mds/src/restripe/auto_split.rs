@@ -14,6 +14,7 @@ use sheen_layout::directory::{DirectoryWish, Holder, WishedStripes};
 use sheen_store::{Store, StoreError};
 use sheen_target::Target;
 use sheen_types::{Errno, Fid, HashMap, Name};
+use sheen_wire::lmv::LmvHash;
 
 use crate::Mdt;
 use crate::coordinator::{Initiator, Restripe};
@@ -75,7 +76,7 @@ impl Mdt {
             state.made.remove(&directory);
         }
         // An error of the store is seen by who makes the name.
-        if estimate(&*self.store, directory).is_ok_and(|names| names >= count) {
+        if estimate(&*self.store, directory).is_ok_and(|names| names > count) {
             self.restriper.made.0.lock().many.insert(directory);
             self.restriper.changed.notify_one();
         }
@@ -106,6 +107,8 @@ impl Mdt {
             Some(layout) if layout.change().is_some() || layout.is_through() => {
                 return Err(Errno::EBUSY);
             }
+            // An operator has said how many stripes it has.
+            Some(layout) if layout.hash().0 & LmvHash::FIXED != 0 => return Err(Errno::EALREADY),
             Some(layout) if matches!(layout.holder(), Holder::Stripe { .. }) => {
                 let master = master_in(&*self.store, directory)?.ok_or(Errno::ESTALE)?;
                 (master, layout.stripe_count().get())
@@ -127,6 +130,14 @@ impl Mdt {
         let links = self.links(directory)?;
         let link = links.entries.first().ok_or(Errno::ENOENT)?;
         let name = Name::new(&link.name).map_err(|_| Errno::EINVAL)?;
+        // What waits for one that is away stops all else that this MDT moves.
+        let layout = layout_in(&*self.store, directory)?;
+        let all = layout.as_ref().map(crate::striped::stripes).unwrap_or_default();
+        for fid in all.into_iter().chain([link.parent]).filter(|fid| fid.is_of_mdt()) {
+            if !self.is_there(self.mdt_of(target, fid).await?) {
+                return Err(Errno::EAGAIN);
+            }
+        }
         let new_master = match stripes {
             0 => {
                 let own = sheen_types::MdtIndex(self.index);
@@ -136,7 +147,7 @@ impl Mdt {
         };
         let now = target.world().clock.wall();
         let (parent, name, wish) = (link.parent, &name, &wish);
-        let wanted = Restripe { parent, name, directory, new_master, wish, now };
+        let wanted = Restripe { parent, name, directory, new_master, wish, now, caller: None };
         self.restripe(Initiator::Mdt(target), &wanted).await.map(drop)
     }
 }

@@ -43,6 +43,8 @@ pub(crate) struct Restriper {
     settings: Mutex<RestripeSettings>,
     /// There is something to be looked at.
     pub(crate) changed: Arc<Notify>,
+    /// An inode came into the index, or is about to.
+    is_noted: AtomicBool,
     /// The task was started.
     is_started: AtomicBool,
     /// Whether directories are split by themselves: of the settings, looked at for each name that is made.
@@ -53,6 +55,13 @@ pub(crate) struct Restriper {
 impl Restriper {
     fn note_settings(&self, settings: &RestripeSettings) {
         self.splits.store(settings.splits_automatically, Ordering::Relaxed);
+    }
+
+    /// A change was applied: if an inode came into the index with it, the task looks.
+    pub(crate) fn look_if_noted(&self) {
+        if self.is_noted.load(Ordering::Acquire) && self.is_noted.swap(false, Ordering::AcqRel) {
+            self.changed.notify_one();
+        }
     }
 }
 
@@ -86,7 +95,7 @@ impl ChangeSet<'_> {
         match says_restriping(layout) {
             true if !is_noted => {
                 self.insert_own(RESTRIPING, fid_key(directory));
-                self.mdt.restriper.changed.notify_one();
+                self.mdt.restriper.is_noted.store(true, Ordering::Release);
             }
             false if is_noted => self.delete_own(RESTRIPING, fid_key(directory)),
             _ => {}

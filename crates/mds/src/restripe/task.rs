@@ -6,7 +6,7 @@
 //!
 //! One task does one thing after the other: where an MDT goes away in the middle of a move, all else that this MDT moves waits for it, too.
 //!
-//! A name whose other stripe is on an MDT that is away is passed over, and looked at again later; so is a directory whose stripes are
+//! A name whose other stripe, or inode, is on an MDT that is away is passed over, and looked at again later; so is a directory whose stripes are
 //! not all through. The pauses get longer, up to [`PAUSE_MAX`].
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use sheen_types::{Errno, Fid, InodeBits, Instant, LockMode, Name};
 use super::list;
 use crate::Mdt;
 use crate::coordinator::{Initiator, NameMoved, Order, RestripeEnd};
-use crate::directory::parse_key;
+use crate::directory::{parse_key, parse_value};
 use crate::striped::{layout_in, master_in, parse_layout};
 use crate::xattrs::LMV;
 
@@ -39,6 +39,8 @@ const SCANNED: usize = 256;
 /// Before an inode is looked at again that waits for something: twice as long each time.
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// The same where only other MDTs' stripes are waited for: names are added at the cost of a change over MDTs until all know.
+const ASKS_MAX: Duration = Duration::from_secs(1);
 
 /// How far a stripe or master is, in memory.
 #[derive(Default)]
@@ -57,9 +59,9 @@ struct Progress {
 }
 
 impl Progress {
-    /// It waits for something.
-    fn wait(&mut self, now: Instant) {
-        self.pause = (self.pause * 2).clamp(PAUSE, PAUSE_MAX);
+    /// It waits for something, which is looked for at most so seldom.
+    fn wait(&mut self, now: Instant, pause_max: Duration) {
+        self.pause = (self.pause * 2).clamp(PAUSE, pause_max);
         self.not_before = Some(now + self.pause);
         self.layout = None;
     }
@@ -81,6 +83,8 @@ enum Step {
     More,
     /// It waits for other MDTs.
     Waits,
+    /// Stripes are not all through.
+    AsksAgain,
     /// Nothing is left to be done of it here.
     Over,
 }
@@ -139,11 +143,16 @@ impl Mdt {
             }
             match self.restripe_step(target, fid, of).await {
                 Ok(Step::More) => of.advance(),
-                Ok(Step::Waits) => of.wait(clock.now()),
-                Ok(Step::Over) => drop(progress.remove(&fid)),
+                Ok(Step::Waits) => of.wait(clock.now(), PAUSE_MAX),
+                Ok(Step::AsksAgain) => of.wait(clock.now(), ASKS_MAX),
+                Ok(Step::Over) => {
+                    progress.remove(&fid);
+                    // It may be what its directory has waited for.
+                    progress.values_mut().for_each(Progress::advance);
+                }
                 Err(errno) => {
                     tracing::debug!(target = target.name(), %fid, %errno, "a split or merge goes on later");
-                    of.wait(clock.now());
+                    of.wait(clock.now(), PAUSE_MAX);
                 }
             }
         }
@@ -171,7 +180,7 @@ impl Mdt {
             }
             Holder::Master { stripes, .. } => {
                 if !self.are_through(target, stripes).await? {
-                    return Ok(Step::Waits);
+                    return Ok(Step::AsksAgain);
                 }
                 match self.end_restripe(Initiator::Mdt(target), fid).await? {
                     RestripeEnd::Ended => Ok(Step::Over),
@@ -228,7 +237,7 @@ impl Mdt {
         value.map(|value| parse_layout(directory, &value)).transpose()
     }
 
-    fn is_there(&self, mdt: sheen_types::MdtIndex) -> bool {
+    pub(super) fn is_there(&self, mdt: sheen_types::MdtIndex) -> bool {
         let states = [ImportState::Full, ImportState::Idle];
         mdt.0 == self.index || self.partner(mdt).is_ok_and(|it| states.contains(&it.state()))
     }
@@ -308,12 +317,19 @@ impl Mdt {
                 continue;
             }
             let to = stripes.get(places.now as usize).copied().unwrap_or_default();
-            match to.is_of_mdt() && self.is_there(self.mdt_of(target, to).await?) {
+            let inode = parse_value(&entry.value).map(|child| child.fid).unwrap_or_default();
+            match self.is_reached(target, to).await && self.is_reached(target, inode).await {
                 true => misplaced.names.push(name),
                 false => misplaced.is_blocked = true,
             }
         }
         Ok((misplaced, entries.last().map(|entry| &entry.key)))
+    }
+
+    /// Whether the MDT of an inode is there now.
+    async fn is_reached(&self, target: &Target, inode: Fid) -> bool {
+        let mdt = self.mdt_of(target, inode).await;
+        inode.is_of_mdt() && mdt.is_ok_and(|mdt| self.is_there(mdt))
     }
 
     /// A stripe is through.
@@ -342,6 +358,6 @@ impl Mdt {
 #[derive(Default)]
 struct Misplaced {
     names: Vec<Name>,
-    /// There are some more, whose stripes are away.
+    /// There are some more, whose stripes or inodes are away.
     is_blocked: bool,
 }

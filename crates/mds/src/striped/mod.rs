@@ -94,6 +94,19 @@ pub(crate) fn stripes(layout: &DirectoryLayout) -> Vec<Fid> {
     }
 }
 
+/// The layout by which names are looked for in a directory, of which a stripe may be through.
+///
+/// # Errors
+/// That of a damaged store.
+pub(crate) fn layout_for_names(
+    directory: Fid,
+    layout: DirectoryLayout,
+) -> Result<DirectoryLayout, Errno> {
+    layout.for_new_names().map_err(|error| {
+        store_errno(StoreError::Corrupt(format!("the layout of stripe {directory}: {error}")))
+    })
+}
+
 /// Whether a name may lie in a directory, as its layout says.
 ///
 /// # Errors
@@ -105,7 +118,8 @@ pub(crate) fn check_place(
 ) -> Result<(), Errno> {
     let Some(layout) = layout_in(xattrs, directory)? else { return Ok(()) };
     let Holder::Stripe { number } = layout.holder() else { return Err(Errno::ESTALE) };
-    match layout.places(name) {
+    // Of a stripe that is through it is known that a name which it had is gone, as long as the directory changes.
+    match layout_for_names(directory, layout.clone())?.places(name) {
         Ok(places) if places.now == *number || places.before == Some(*number) => Ok(()),
         Ok(_) => Err(Errno::ESTALE),
         // What is in it can be used and removed still.

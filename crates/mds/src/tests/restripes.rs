@@ -7,13 +7,16 @@ use std::time::Duration;
 use sheen_layout::directory::{DirectoryLayout, DirectoryWish, Holder};
 use sheen_store::{Store, Transaction};
 use sheen_target::testing::{TestCall, TestWorld};
-use sheen_types::futures::all;
+use sheen_types::futures::{BoxFuture, all};
 use sheen_types::{Errno, Fid, Name};
 use sheen_wire::lmv::LmvHash;
-use sheen_wire::md::{MdtBody, Valid};
+use sheen_wire::md::{AttrValid, MdtBody, RecSetattr, Valid};
 use sheen_wire::messages::{MdsReintCreate, Reply};
+use sheen_wire::out::UpdateType;
 
+use super::checks::faults;
 use super::harness::{Client, DIRECTORY, REGULAR, Server, run};
+use super::lost_mdts::yield_times;
 use super::over_mdts::Scene;
 use super::striped::{wish, wishing};
 use crate::coordinator::{Initiator, NameMoved};
@@ -429,8 +432,7 @@ fn is_used_meanwhile(seed: u64, mdts: usize) {
                 restripe(&scene.clients[0], ROOT, "d", &wish(stripes)).await.expect("begun");
                 BTreeMap::new()
             };
-            let mut running: Vec<sheen_types::futures::BoxFuture<'_, BTreeMap<String, Fid>>> =
-                Vec::new();
+            let mut running: Vec<BoxFuture<'_, BTreeMap<String, Fid>>> = Vec::new();
             running.extend(works.into_iter().map(|work| Box::pin(work) as _));
             running.push(Box::pin(begin));
             all(running).await.into_iter().for_each(|left| expected.extend(left));
@@ -511,6 +513,245 @@ fn a_directory_with_many_names_is_split_by_itself() {
         }
         assert_eq!(widths.last(), Some(&3), "{widths:?}");
         assert!(widths.is_sorted(), "{widths:?}");
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+/// What a check of the stores finds, as they are now.
+fn found_by_a_check(scene: &Scene) {
+    let stores: Vec<_> = scene.servers.iter().map(|server| Arc::clone(&server.store)).collect();
+    assert_eq!(faults(&stores), []);
+}
+
+#[test]
+fn a_chmod_beside_splits_and_merges_changes_all_stripes() {
+    let world = TestWorld::new(905);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 3).await;
+        scene.allow_restripes();
+        let random = |below: u64| inner.world().random.number() % below;
+        for round in 0..10 {
+            let text = format!("d{round}");
+            let d = scene.mkdir(0, ROOT, &text).await;
+            for (number, stripes) in [2, 3, 1].into_iter().enumerate() {
+                let mode = 0o700 + number as u32 + 1;
+                let split = async {
+                    yield_times(random(12)).await;
+                    let begun = restripe(&scene.clients[0], ROOT, &text, &wish(stripes)).await;
+                    assert_eq!(begun.map(drop).map_err(|it| it.0), Ok(()));
+                };
+                let change = async {
+                    yield_times(random(12)).await;
+                    loop {
+                        let directory = scene.stores().child(ROOT, &text).expect("it is there");
+                        let valid = AttrValid::MODE | AttrValid::CTIME;
+                        let set = |it: &mut RecSetattr| it.mode = mode;
+                        match scene.clients[0].setattr(directory, valid, set).await {
+                            Ok(_) => return,
+                            Err(Errno::ESTALE) => inner.sleep(Duration::from_millis(1)).await,
+                            Err(errno) => panic!("{errno}"),
+                        }
+                    }
+                };
+                let both: Vec<BoxFuture<'_, ()>> = vec![Box::pin(split), Box::pin(change)];
+                all(both).await;
+                let directory = scene.stores().child(ROOT, &text).expect("it is there");
+                let of = |fid: Fid| scene.stores().store(fid).recorded_attributes(fid);
+                let stripes = scene.stores().stripes(directory);
+                for fid in stripes.into_iter().chain([directory]) {
+                    let permissions = of(fid).expect("it is there").permissions;
+                    assert_eq!(permissions, mode, "{fid} of {directory}, once {d}");
+                }
+                scene.at_rest(&inner).await;
+            }
+        }
+        scene.settle(&inner).await;
+        found_by_a_check(&scene);
+    };
+    run(test, &world);
+}
+
+#[test]
+fn nothing_is_left_of_a_directory_that_is_removed_beside_its_split() {
+    let world = TestWorld::new(906);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 3).await;
+        scene.allow_restripes();
+        let random = |below: u64| inner.world().random.number() % below;
+        for round in 0..24 {
+            let text = format!("d{round}");
+            let d = scene.mkdir(0, ROOT, &text).await;
+            if round % 2 == 1 {
+                restripe(&scene.clients[0], ROOT, &text, &wish(2)).await.expect("begun");
+                scene.at_rest(&inner).await;
+            }
+            let split = async {
+                yield_times(random(12)).await;
+                let begun = restripe(&scene.clients[0], ROOT, &text, &wish(3)).await;
+                // Without the directory it is the wish of a new one.
+                drop(begun);
+            };
+            let remove = async {
+                yield_times(random(12)).await;
+                let directory = scene.stores().child(ROOT, &text).unwrap_or(d);
+                _ = scene.remove(0, (ROOT, &text), directory, DIRECTORY).await;
+            };
+            let both: Vec<BoxFuture<'_, ()>> = vec![Box::pin(split), Box::pin(remove)];
+            all(both).await;
+            scene.at_rest(&inner).await;
+            if let Some(directory) = scene.stores().child(ROOT, &text) {
+                let again = scene.remove(0, (ROOT, &text), directory, DIRECTORY).await;
+                assert_eq!(again.0, None);
+            }
+        }
+        scene.at_rest(&inner).await;
+        scene.settle(&inner).await;
+        found_by_a_check(&scene);
+        assert_eq!(scene.names(0, ROOT).await, [] as [&str; 0]);
+    };
+    run(test, &world);
+}
+
+#[test]
+fn names_are_added_and_found_absent_at_once_while_stripes_are_through() {
+    let world = TestWorld::new(907);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 3).await;
+        scene.allow_restripes();
+        let d = scene.mkdir(0, ROOT, "d").await;
+        for number in 0..20 {
+            scene.clients[0].make(d, &format!("f{number}"), REGULAR | 0o644).await.expect("made");
+        }
+        // The MDT of the master is not answered how far the stripes elsewhere are.
+        scene.way(0, 1).hold(Some(UpdateType::XATTR_GET));
+        restripe(&scene.clients[0], ROOT, "d", &wish(3)).await.expect("begun");
+        inner.sleep(Duration::from_secs(5)).await;
+        let stores = scene.stores();
+        let directory = stores.child(ROOT, "d").expect("it is there");
+        let layout = stores.layout(directory).expect("it has one");
+        assert!(layout.is_restriping());
+        let stripes = stores.stripes(directory);
+        for stripe in &stripes {
+            assert!(stores.layout(*stripe).is_some_and(|layout| layout.is_through()), "{stripe}");
+        }
+        // Names that were in the first stripe by the layout of before, and hash to one that is new.
+        let moving = (0..).map(|number| format!("new{number}")).filter(|text| {
+            layout.places(text.as_bytes()).is_ok_and(|places| places.before.is_some())
+        });
+        let names: Vec<String> = moving.take(8).collect();
+        for text in &names {
+            let places = layout.places(text.as_bytes()).expect("known");
+            let (now, before) = (stripes[places.now as usize], stripes[0]);
+            let client = &scene.clients[stores.mdt_of(now)];
+            for stripe in [before, now] {
+                let (_, looked) = scene.clients[stores.mdt_of(stripe)].lookup(stripe, text).await;
+                let status = looked.dlm_rep.expect("an answer").policy_res2 as u32 as i32;
+                assert_eq!(Errno::from_status(status), None, "{text} in {stripe}: absent");
+            }
+            let wrong = scene.clients[0].make(before, text, REGULAR | 0o644).await;
+            assert_eq!(wrong.map(drop), Err(Errno::ESTALE), "not where it was");
+            let file = client.make(now, text, REGULAR | 0o644).await.expect("made");
+            client.unlink(now, text).await.expect("removed");
+            client.mkdir(now, text).await.expect("made");
+            client.rmdir(now, text).await.expect("removed");
+            let source = scene.clients[0].make(ROOT, "source", REGULAR | 0o644).await;
+            let source = source.expect("made");
+            client.link(source, now, text).await.expect("linked");
+            let from = scene.clients[0].rename((ROOT, "source"), (ROOT, "renamed")).await;
+            from.expect("renamed");
+            scene
+                .remove(0, (now, text), source, REGULAR)
+                .await
+                .0
+                .map_or(Ok(()), Err)
+                .expect("gone");
+            client.rename((ROOT, "renamed"), (now, text)).await.expect("renamed");
+            assert_eq!(stores.child(now, text), Some(source), "not {file}");
+        }
+        scene.way(0, 1).hold(None);
+        scene.at_rest(&inner).await;
+        assert_eq!(stores.sound(directory).len(), 28);
+        scene.settle(&inner).await;
+        found_by_a_check(&scene);
+    };
+    run(test, &world);
+}
+
+#[test]
+fn a_split_ends_while_programs_make_names_without_a_pause() {
+    let world = TestWorld::new(908);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 2).await;
+        scene.allow_restripes();
+        let d = scene.mkdir(0, ROOT, "d").await;
+        for number in 0..20 {
+            scene.clients[0].make(d, &format!("f{number}"), REGULAR | 0o644).await.expect("made");
+        }
+        let began = inner.world().clock.now();
+        restripe(&scene.clients[0], ROOT, "d", &wish(2)).await.expect("begun");
+        let program = Program { scene: &scene, world: &inner };
+        let makers = (0..16).map(|own| {
+            let program = &program;
+            let scene = &scene;
+            let inner = &inner;
+            async move {
+                for number in 0..4_000 {
+                    if scene.stores().are_at_rest() {
+                        return number;
+                    }
+                    program.create(&format!("p{own}n{number}")).await;
+                    // A message takes a moment.
+                    inner.sleep(Duration::from_micros(20)).await;
+                }
+                panic!("it does not end")
+            }
+        });
+        let made: usize = all(makers.collect()).await.into_iter().sum();
+        let took = inner.world().clock.now().since(began);
+        assert!(took < Duration::from_secs(10), "{took:?}");
+        let directory = scene.stores().child(ROOT, "d").expect("it is there");
+        assert_eq!(scene.stores().sound(directory).len(), 20 + made);
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+#[test]
+fn a_directory_is_split_by_its_owner_and_not_by_itself_where_that_was_said() {
+    let world = TestWorld::new(909);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 2).await;
+        scene.allow_restripes();
+        let mdt = &scene.servers[0].mdt;
+        mdt.set_remote_directories_gid(u32::MAX);
+        let d = scene.mkdir(0, ROOT, "d").await;
+        let user = scene.clients[0].as_user(7, 7);
+        assert_eq!(restripe(&user, ROOT, "d", &wish(2)).await.unwrap_err().0, Errno::EPERM);
+        let owner = AttrValid::UID | AttrValid::CTIME;
+        scene.clients[0].setattr(d, owner, |it| it.uid = 7).await.expect("changed");
+        restripe(&user, ROOT, "d", &wish(2)).await.expect("begun");
+        scene.at_rest(&inner).await;
+        restripe(&user, ROOT, "d", &wish(1)).await.expect("begun");
+        scene.at_rest(&inner).await;
+        scene.servers.iter().for_each(|server| {
+            server.mdt.change_restripe_settings(|settings| {
+                settings.set_split_count(10).expect("it may be");
+                settings.splits_automatically = true;
+            });
+        });
+        let program = Program { scene: &scene, world: &inner };
+        for number in 0..40 {
+            program.create(&format!("f{number}")).await;
+        }
+        inner.sleep(Duration::from_secs(2)).await;
+        let directory = scene.stores().child(ROOT, "d").expect("it is there");
+        assert_eq!(scene.stores().stripes(directory).len(), 1, "as it was wished");
         scene.settle(&inner).await;
     };
     run(test, &world);
