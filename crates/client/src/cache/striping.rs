@@ -88,15 +88,16 @@ impl<'a> Place<'a> {
         self.before
     }
 
-    /// Whether it would be found so now, by locks that cover the layout. That a directory lies in one piece counts unless it is
-    /// known no longer.
+    /// Whether it would be found so now, by locks that cover the layout, or that the directory lies in one piece.
     pub(crate) fn still_counts(&self) -> bool {
         let state = self.directory.state();
         match (&state.directory.striping, &self.layout) {
             (Striping::Master(known), Some(layout)) => {
                 known.is_covered && *known.layout == **layout
             }
-            (Striping::Unknown | Striping::Whole, None) => !state.directory.was_whole,
+            (Striping::Unknown | Striping::Whole, None) => {
+                !state.directory.was_whole && state.is_lock_on_place()
+            }
             _ => false,
         }
     }
@@ -130,13 +131,20 @@ impl InodeState {
         }
     }
 
+    /// Whether a lock covers something of it that an MDT takes before it changes how a directory lies.
+    pub(crate) fn is_lock_on_place(&self) -> bool {
+        let covered = &self.covered;
+        covered.lookup.is_covered() || covered.update.is_covered() || covered.perm.is_covered()
+    }
+
     /// No lock covers these bits any more: whether one covers the layout still.
     pub(super) fn note_layout_uncovered(&mut self) {
         let is_locked = self.covered.lookup.is_covered() || self.covered.update.is_covered();
+        let is_any = self.is_lock_on_place();
         match &mut self.directory.striping {
             Striping::Master(master) => master.is_covered &= is_locked,
             // It may become a stripe now. Its own changes leave `LOOKUP`.
-            Striping::Whole if !is_locked && !self.covered.perm.is_covered() => {
+            Striping::Whole if !is_any => {
                 self.directory.striping = Striping::Unknown;
                 self.directory.was_whole = true;
             }
@@ -271,15 +279,24 @@ impl InodeTable {
         if former.fid == master.fid {
             return false;
         }
-        let kept = former.state().former_stripes(former.fid);
-        let has_them = master
-            .state()
-            .master_layout()
-            .is_some_and(|(layout, _)| stripes(layout).any(|stripe| kept.contains(&stripe)));
-        if has_them {
+        let (kept, made, is_removed) = {
+            let state = former.state();
+            let made = state.last_attributes().map(|known| known.btime);
+            (state.former_stripes(former.fid), made, state.directory.removed)
+        };
+        let is_same = {
+            let state = master.state();
+            let was_made = state.last_attributes().map(|known| known.btime);
+            state.master_layout().is_some_and(|(layout, _)| {
+                let has_one = stripes(layout).any(|stripe| kept.contains(&stripe));
+                // Once it has moved it has none of them. What is made anew has the first version of a layout.
+                has_one || layout.version() > 1 && made.is_some() && made == was_made
+            })
+        };
+        if is_same && !is_removed {
             former.state().directory.moved_to = Some(master.fid);
         }
-        has_them
+        is_same && !is_removed
     }
 
     fn put_striping(self: &Arc<Self>, inode: &Inode, striping: Striping) -> Option<Vec<Name>> {

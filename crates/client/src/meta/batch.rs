@@ -164,6 +164,10 @@ impl Meta {
             };
             noted.push(match taken {
                 Ok(child) => Ok(Some(self.note_name(place, &name.name, child))),
+                // The directory has begun to change meanwhile.
+                Err(Errno::ENOENT) if self.mdts.has_several() && !place.still_counts() => {
+                    Err(Errno::EAGAIN)
+                }
                 Err(Errno::ENOENT) => {
                     self.name_absent(place, &name.name, &asked.known);
                     Ok(None)

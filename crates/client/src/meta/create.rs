@@ -78,9 +78,15 @@ impl Meta {
     ) -> Result<Pin, Errno> {
         let mut tries = Tries::default();
         loop {
-            let place = self.place(who, parent, name).await?;
+            let moved = self.moved(parent);
+            let parent = moved.as_deref().map_or(parent, |moved| moved);
+            let place = match self.place(who, parent, name).await {
+                Err(errno) if self.was_moved(&[parent], &mut tries, errno) => continue,
+                place => place?,
+            };
             match self.create_where_it_is(who, &place, name, new).await {
                 Err(errno) if self.may_be_elsewhere(&place, &mut tries, errno) => {}
+                Err(Errno::ENOENT) if self.may_have_moved(&place, &mut tries) => {}
                 made => return made,
             }
         }
@@ -198,7 +204,7 @@ impl Meta {
         pin.apply_reply(&attributes, None, &CacheEpoch::UNKNOWN);
         pin.state().target = target;
         self.note_striping(&pin, said_striping(&body, &layout)?);
-        if is_directory {
+        if is_directory && !new.restripes {
             self.note_inherited_default(place.directory, &pin);
         }
         self.changed(mdt, transno, &[&pin]);

@@ -53,7 +53,7 @@ impl Meta {
         state.directory.removed || has_no_links
     }
 
-    /// As [`Self::dir_chunk`], of all stripes.
+    /// As [`Self::dir_chunk`], of all stripes; `ENOENT` or `ESTALE` if the directory itself is gone, or was moved.
     pub(super) async fn merged_chunk(
         &self,
         who: &Credentials,
@@ -90,7 +90,7 @@ impl Meta {
             match self.rights(who, master).await {
                 Ok(()) if self.is_gone(master) => return Ok(removed()),
                 Ok(()) => {}
-                Err(Errno::ENOENT | Errno::ESTALE) => return Ok(removed()),
+                // It may have been moved.
                 Err(errno) => return Err(errno),
             }
         }

@@ -141,7 +141,10 @@ impl Meta {
     ) -> Result<Option<Pin>, Errno> {
         let mut tries = Tries::default();
         loop {
+            let moved = self.moved(parent);
+            let parent = moved.as_deref().map_or(parent, |moved| moved);
             let place = match self.place(who, parent, name).await {
+                Err(errno) if self.was_moved(&[parent], &mut tries, errno) => continue,
                 Err(Errno::EBADF) => return self.search_stripes(who, parent, name, depth).await,
                 place => place?,
             };

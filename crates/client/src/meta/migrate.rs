@@ -77,9 +77,8 @@ impl Meta {
         }
         let place = self.place(who, parent, name).await?;
         let is_directory = child.file_type() == Some(FileType::Directory);
-        let target = self.target_of(&place, is_directory, wish).await?;
-        let is_changing = self.is_changing(parent);
-        let names_only = names_only && is_directory && is_changing;
+        let target = self.target_of(&place, &child, wish).await?;
+        let names_only = names_only && is_directory;
         if names_only && target.places.0 == target.places.1 {
             return Err(Errno::EALREADY);
         }
@@ -102,16 +101,22 @@ impl Meta {
     async fn target_of(
         &self,
         place: &Place<'_>,
-        is_directory: bool,
+        child: &Inode,
         wish: &DirectoryWish,
     ) -> Result<Target, Errno> {
+        let is_directory = child.file_type() == Some(FileType::Directory);
         let now = place.holder().fid;
         let places = (place.before().unwrap_or(now), now);
         let of_names = self.mdt(now).await?;
         let mut wish = wish.clone();
         let named = wish.first.or(wish.mdts.first().copied());
+        let is_nested = self.is_changing(place.directory);
         let mdt = match named {
-            _ if self.is_changing(place.directory) => {
+            // It was broken off, and goes on to where it began to go.
+            named if self.is_changing(child) && (named.is_none() || is_nested) => {
+                self.mdt(child.fid).await?
+            }
+            _ if is_nested => {
                 if is_directory && named.is_some() {
                     wish = wish_on(wish, of_names.index)?;
                 }
@@ -219,10 +224,26 @@ impl Meta {
         name: &Name,
     ) -> Result<(), Errno> {
         let place = self.place(who, parent, name).await?;
+        match self.remove_entry_at(who, &place, name).await {
+            Err(Errno::ENOENT) => match self.place_before(&place) {
+                Some(before) => self.remove_entry_at(who, &before, name).await,
+                None => Err(Errno::ENOENT),
+            },
+            removed => removed,
+        }
+    }
+
+    async fn remove_entry_at(
+        &self,
+        who: &Credentials,
+        place: &Place<'_>,
+        name: &Name,
+    ) -> Result<(), Errno> {
+        let parent = place.directory;
         let mdt = self.mdt(place.holder().fid).await?;
         self.cache.inodes.forget_name(parent, name);
         let dlm_req = self.cancel_early(&mdt, &[(place.holder(), mdt.conflicting_names())]).await;
-        let changing = self.begin_change(&place, None, Some(name)).await;
+        let changing = self.begin_change(place, None, Some(name)).await;
         let (suppgid1, suppgid2) = who.groups_for(parent, May::WRITE.and(May::EXEC));
         let request = MdsReintUnlink {
             rec_reint: RecUnlink {

@@ -12,7 +12,6 @@
 //! Cost, while a layout changes only: a lookup more for each name that has not moved, two more for one that is absent, and a lookup
 //! before what removes a name.
 
-use sheen_io::BoxFuture;
 use sheen_types::{Errno, Name};
 
 use super::place::Tries;
@@ -39,17 +38,54 @@ impl Meta {
         let Some(before) = self.place_before(place).filter(|_| found.is_none()) else {
             return Ok(found);
         };
-        match self.find_name(who, &before, name, depth).await? {
+        match self.find_before(who, &before, name, depth).await? {
             None if place.holder().state().is_absent(name) => Ok(None),
             None => self.find_name(who, place, name, depth).await,
             found => Ok(found),
         }
     }
 
+    /// As [`Self::find_name`], in the stripe of before: one that all such names have left refuses them, while the master does
+    /// not know that yet.
+    async fn find_before(
+        &self,
+        who: &Credentials,
+        before: &Place<'_>,
+        name: &Name,
+        depth: LookupDepth,
+    ) -> Result<Option<Pin>, Errno> {
+        match self.find_name(who, before, name, depth).await {
+            Err(Errno::ESTALE) => Ok(None),
+            found => found,
+        }
+    }
+
+    /// The inode that has taken the place of a directory, if one has.
+    pub(super) fn moved(&self, directory: &Inode) -> Option<Pin> {
+        let moved_to = directory.state().moved_to()?;
+        Some(self.current(self.cache.inodes.pin(moved_to)))
+    }
+
+    /// Whether a call about a name is made again, by what has taken the place of one of these directories since it was
+    /// answered `errno`.
+    pub(super) fn was_moved(
+        &self,
+        directories: &[&Inode],
+        tries: &mut Tries,
+        errno: Errno,
+    ) -> bool {
+        let has_moved = |it: &&Inode| it.state().moved_to().is_some();
+        errno == Errno::ESTALE && directories.iter().any(has_moved) && tries.take()
+    }
+
     /// Whether a name that an MDT does not know at `place` may be elsewhere by now, and is to be looked for again: the
     /// layout has changed since it was asked for.
     pub(super) fn may_have_moved(&self, place: &Place<'_>, tries: &mut Tries) -> bool {
-        self.mdts.has_several() && !place.still_counts() && tries.take()
+        let may_have = self.mdts.has_several() && !place.still_counts() && tries.take();
+        if may_have {
+            self.cache.inodes.doubt_striping(place.directory);
+        }
+        may_have
     }
 
     /// Where `name` is, for what removes or opens it: as [`Self::place`], but while names are being moved where it is
@@ -69,7 +105,7 @@ impl Meta {
         if self.find_name(who, &place, name, depth).await?.is_some() {
             return Ok(place);
         }
-        match self.find_name(who, &before, name, depth).await? {
+        match self.find_before(who, &before, name, depth).await? {
             Some(_) => Ok(before),
             None => Ok(place),
         }
@@ -96,28 +132,41 @@ impl Meta {
             && tries.take()
     }
 
-    /// Looks for the inode that has taken the place of a directory, by its last name; notes it if there is one.
-    pub(crate) fn follow_moved<'a>(
-        &'a self,
-        who: &'a Credentials,
-        directory: &'a Inode,
-    ) -> BoxFuture<'a, ()> {
-        Box::pin(async move {
-            if !self.mdts.has_several() || directory.state().moved_to().is_some() {
-                return;
+    /// Looks for the inode that has taken the place of a directory, by its last name; notes it if there is one. What has taken
+    /// the place of the directory that has that name is not looked for: names that were seen may lead round in a circle.
+    pub(crate) async fn follow_moved(&self, who: &Credentials, directory: &Inode) {
+        let named = {
+            let state = directory.state();
+            let is_lost = !state.directory.removed && state.moved_to().is_none();
+            state.directory.last_name.as_deref().filter(|_| is_lost).cloned()
+        };
+        let Some((parent, name)) = named.filter(|_| self.mdts.has_several()) else { return };
+        let Some(parent) = self.cache.inodes.pin_node(parent) else { return };
+        let parent = self.current(parent);
+        let Ok(Some(found)) = self.find_as_known(who, &parent, &name).await else { return };
+        // Which stripes it has says its own MDT.
+        if self.fetch_striping(who, &found).await.is_ok()
+            && self.cache.inodes.note_moved(directory, &found)
+        {
+            tracing::debug!(from = %directory.fid, to = %found.fid, "a directory was moved");
+        }
+    }
+
+    /// As a lookup, by how the directory lies as far as that is known, or one question says.
+    async fn find_as_known(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+        name: &Name,
+    ) -> Result<Option<Pin>, Errno> {
+        let place = match self.known_place(parent, name)? {
+            Some(place) => place,
+            None => {
+                self.rights(who, parent).await?;
+                self.last_known_place(parent, name)?
             }
-            let named = directory.state().directory.last_name.as_deref().cloned();
-            let Some((parent, name)) = named else { return };
-            let Some(parent) = self.cache.inodes.pin_node(parent) else { return };
-            let found = self.lookup(who, &parent, &name, LookupDepth::Name).await;
-            let Ok(Some(found)) = found else { return };
-            // Which stripes it has says its own MDT.
-            if self.fetch_striping(who, &found).await.is_ok()
-                && self.cache.inodes.note_moved(directory, &found)
-            {
-                tracing::debug!(from = %directory.fid, to = %found.fid, "a directory was moved");
-            }
-        })
+        };
+        self.find_placed(who, &place, name, LookupDepth::Name).await
     }
 
     /// The directory itself, or the one that has taken its place as far as is known.

@@ -139,7 +139,12 @@ impl Meta {
             Errno::ENOENT => Errno::ESTALE,
             errno => errno,
         })?;
-        if directory.state().moved_to().is_some() {
+        let is_elsewhere = {
+            let state = directory.state();
+            state.moved_to().is_some() || state.is_stripe_of_unknown()
+        };
+        if is_elsewhere {
+            tracing::debug!(directory = %directory.fid, "another inode has taken its place");
             return Err(Errno::ESTALE);
         }
         self.last_known_place(directory, name)
@@ -159,8 +164,9 @@ impl Meta {
             match (&state.directory.striping, state.master_layout()) {
                 (_, Some((_, false))) => return Ok(None),
                 (_, Some((layout, true))) => Arc::clone(layout),
-                (Striping::Unknown, None) if self.must_ask(&state) => return Ok(None),
                 (_, None) if state.moved_to().is_some() => return Err(Errno::ESTALE),
+                (Striping::StripeOf(None), None) => return Ok(None),
+                (Striping::Unknown, None) if self.must_ask(&state) => return Ok(None),
                 (_, None) => return Ok(Some(Place::whole(directory))),
             }
         };
@@ -174,7 +180,11 @@ impl Meta {
     }
 
     /// By what was last known, current or not.
-    fn last_known_place<'a>(&self, directory: &'a Inode, name: &Name) -> Result<Place<'a>, Errno> {
+    pub(super) fn last_known_place<'a>(
+        &self,
+        directory: &'a Inode,
+        name: &Name,
+    ) -> Result<Place<'a>, Errno> {
         let layout = directory.state().master_layout().map(|(layout, _)| Arc::clone(layout));
         match layout {
             Some(layout) => self.place_by(directory, layout, name),
@@ -209,6 +219,11 @@ impl Meta {
     ) -> bool {
         let is_refused =
             errno == Errno::ESTALE && (place.is_in_stripe() || self.mdts.has_several());
+        if is_refused {
+            let (directory, stripe) = (place.directory.fid, place.holder().fid);
+            let changes = place.before().is_some();
+            tracing::debug!(%directory, %stripe, changes, tries = tries.0, "a name is not there");
+        }
         if !is_refused || !tries.take() {
             return false;
         }

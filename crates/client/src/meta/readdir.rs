@@ -38,9 +38,7 @@ impl Meta {
             return Ok(Some(Arc::clone(last)));
         }
         let chunk = match self.fetch_striping(who, inode).await {
-            Ok(()) if self.is_striped(inode) => {
-                return self.merged_chunk(who, inode, position, last).await.map(Some);
-            }
+            Ok(()) if self.is_striped(inode) => self.merged_chunk(who, inode, position, last).await,
             Ok(()) if inode.state().is_stripe_of_unknown() => Err(Errno::ESTALE),
             Ok(()) => self.whole_chunk(who, inode, position.hash).await,
             Err(errno) => Err(errno),
@@ -57,9 +55,7 @@ impl Meta {
                 let moved_to = self.current(moved_to);
                 Box::pin(self.dir_chunk(who, &moved_to, position, None)).await
             }
-            None if inode.state().is_stripe_of_unknown() => {
-                self.chunk_of(who, inode, position.hash, CHUNK_BYTES).await.map(Some)
-            }
+            None if inode.state().is_stripe_of_unknown() => Err(Errno::ESTALE),
             None => Ok(Some(Arc::new(Chunk::of_removed(position.hash)))),
         }
     }

@@ -76,7 +76,12 @@ impl FileSystem {
                 return Ok(names.into_iter().map(DirEntryPlus::name_only).collect());
             }
             from = last.next;
-            let whole = self.0.with_entries(who, directory, names).await;
+            let mut whole = self.0.with_entries(who, directory, names).await;
+            if directory.node != file.pin.node {
+                // As [`Mounted::entry_by`].
+                let found = whole.iter_mut().filter_map(|entry| entry.found.as_mut());
+                found.for_each(|found| found.keep.entry = false);
+            }
             if self.0.settings.ahead().max() > 0 && looks {
                 let position = file.stream.lock().position(from)?;
                 self.note_listed(who, directory, handle, position);

@@ -116,7 +116,10 @@ impl FileSystem {
             false => self.0.entry(who, (&parent, name), &child).await,
         };
         let entry = match entry {
-            Ok(entry) => Mounted::entry_by(by, &parent, entry),
+            Ok(entry) => {
+                self.0.names_changed_by(by, &[name]).await;
+                Mounted::entry_by(by, &parent, entry)
+            }
             Err(errno) => {
                 self.0.end_open(who, &child, open, None).await?;
                 return Err(errno);

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use sheen_types::{Errno, Name, Timestamp};
 
-use super::{Attributes, Credentials, DirEntry, Entry, FileType, MayCache, Mounted, NodeId, Stat};
+use super::{
+    Attributes, Credentials, DirEntry, Entry, FileType, MayCache, Mounted, NameInvalidation,
+    NodeId, StaleName, Stat,
+};
 use crate::cache::{Inode, LayoutState, Pin, generation};
 use crate::data::{DataAttributes, DataFile};
 
@@ -30,6 +33,19 @@ impl Mounted {
         }
         self.meta.follow_moved(who, inode).await;
         self.pin(node).is_ok_and(|current| current.fid != inode.fid)
+    }
+
+    /// A call has changed these names of the directory that the kernel calls `node`. If another inode has taken its place, the
+    /// kernel has dentries of both, of which it has changed one.
+    pub(super) async fn names_changed_by(&self, node: NodeId, names: &[&Name]) {
+        let Ok(current) = self.pin(node) else { return };
+        if current.node == node {
+            return;
+        }
+        let (parent, by) = (current.node, NameInvalidation::Expire);
+        let stale = names.iter().map(|name| StaleName { parent, name: (*name).clone(), by });
+        self.kernel_cache.invalidate_names(stale.collect()).await;
+        self.kernel_cache.invalidate_attributes_but_size(parent).await;
     }
 
     /// An entry that was found by `node`, in whose place `parent` is now: the kernel is notified of names of that alone.

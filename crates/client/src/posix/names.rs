@@ -112,6 +112,7 @@ impl FileSystem {
         let create = || self.0.meta.create(who, &parent, name, &new);
         let child = self.0.retry_with_rights(who, &[&parent], create).await?;
         let made = self.0.entry(who, (&parent, name), &child).await?;
+        self.0.names_changed_by(node, &[name]).await;
         Ok(Mounted::entry_by(node, &parent, made))
     }
 
@@ -191,7 +192,8 @@ impl FileSystem {
         parent: NodeId,
         name: &Name,
     ) -> Result<Entry, Errno> {
-        let (inode, parent) = (self.0.pin(node)?, self.0.pin(parent)?);
+        let by = parent;
+        let (inode, parent) = (self.0.pin(node)?, self.0.pin(by)?);
         let mut linked = self.0.link(who, &inode, &parent, name).await;
         if let Some((directory, known)) = self.0.stale_retry.found_as(who, node) {
             // Its name is replaced again and again: the kernel takes any inode of the same type.
@@ -215,6 +217,8 @@ impl FileSystem {
                 };
             }
         }
+        self.0.names_changed_by(by, &[name]).await;
+        let linked = linked.map(|linked| Mounted::entry_by(by, &parent, linked));
         self.0.answer_and_end_retry(who, linked)
     }
 
@@ -229,10 +233,12 @@ impl FileSystem {
         parent: NodeId,
         name: &Name,
     ) -> Result<(), Errno> {
-        let parent = self.0.pin(parent)?;
+        let node = parent;
+        let parent = self.0.pin(node)?;
         let layout = self.0.layout_of(&parent, name);
         let unlink = || self.0.meta.unlink(who, &parent, name, Removes::File);
         let is_gone = self.0.retry_with_rights(who, &[&parent], unlink).await?;
+        self.0.names_changed_by(node, &[name]).await;
         self.0.note_gone(layout.filter(|_| is_gone));
         Ok(())
     }
@@ -243,9 +249,12 @@ impl FileSystem {
     /// As `rmdir(2)`.
     #[boxed]
     pub async fn rmdir(&self, who: &Credentials, parent: NodeId, name: &Name) -> Result<(), Errno> {
-        let parent = self.0.pin(parent)?;
+        let node = parent;
+        let parent = self.0.pin(node)?;
         let unlink = || self.0.meta.unlink(who, &parent, name, Removes::Directory);
-        self.0.retry_with_rights(who, &[&parent], unlink).await.map(|_| ())
+        self.0.retry_with_rights(who, &[&parent], unlink).await?;
+        self.0.names_changed_by(node, &[name]).await;
+        Ok(())
     }
 
     /// Moves a name. One RPC; with [`RenameMode::NoReplace`] a lookup of the new name before it.
@@ -278,6 +287,8 @@ impl FileSystem {
         let mut judged: Vec<&Inode> = vec![&from_parent, &to_parent];
         judged.extend(moved.filter(|moved| moved.file_type() == Some(FileType::Directory)));
         let is_gone = self.0.retry_with_rights(who, &judged, rename).await?;
+        self.0.names_changed_by(from.0, &[from.1]).await;
+        self.0.names_changed_by(to.0, &[to.1]).await;
         self.0.note_gone(replaced.filter(|_| is_gone));
         Ok(())
     }

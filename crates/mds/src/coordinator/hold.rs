@@ -16,6 +16,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::ask::{EXCLUSION_BYTES, Order, RESULT_BYTES, call_until_let_in, child_of, request_of};
 use super::initiator::Initiator;
+use super::old_place::OldStripe;
 use super::recover::pause;
 use crate::Mdt;
 use crate::directory::Child;
@@ -47,9 +48,9 @@ impl ExclusionRequest {
     }
 
     /// The same in the stripe of before, if there is one.
-    pub(super) fn added_in(self, old: Option<Fid>, name: &Name) -> Self {
+    pub(super) fn added_in(self, old: Option<OldStripe>, name: &Name) -> Self {
         match old {
-            Some(stripe) => self.added(stripe, name),
+            Some(stripe) => self.added(stripe.fid, name),
             None => self,
         }
     }
@@ -312,7 +313,8 @@ impl DistributedHold {
     }
 
     /// Whether a directory has a name, or its stripe of before.
-    pub(super) fn is_there(&self, directory: Fid, old: Option<Fid>, name: &Name) -> bool {
+    pub(super) fn is_there(&self, directory: Fid, old: Option<OldStripe>, name: &Name) -> bool {
+        let old = old.map(|stripe| stripe.fid);
         let mut places = [Some(directory), old].into_iter().flatten();
         places.any(|place| self.child(place, name).is_some())
     }

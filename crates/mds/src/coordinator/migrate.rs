@@ -23,10 +23,10 @@ use sheen_target::Context;
 use sheen_types::{Errno, Fid, Name, Timestamp};
 
 use super::ask::Order;
-use super::hold::DistributedHold;
+use super::hold::{DistributedHold, ExclusionRequest};
 use super::move_name::NameMoved;
 use crate::Mdt;
-use crate::caller::{Caller, May};
+use crate::caller::{Caller, Capability, May};
 use crate::directory::Child;
 use crate::inode::Inode;
 use crate::striped::{parse_layout, stripes};
@@ -128,11 +128,35 @@ impl Mdt {
         places: &Places,
     ) -> Result<(), Errno> {
         let Some(layout) = &places.layout else { return Err(Errno::EALREADY) };
+        if !asked.caller.can(Capability::SysAdmin) {
+            self.check_rights_to_move(context, asked, places).await?;
+        }
         match self.move_name(context.into(), asked.parent, layout, asked.name).await? {
             NameMoved::Done => Ok(()),
             NameMoved::AlreadyThere => Err(Errno::EALREADY),
             NameMoved::Absent => Err(Errno::ENOENT),
         }
+    }
+
+    /// Whether a caller that is not root may move a name alone. Costs what a change costs.
+    async fn check_rights_to_move(
+        &self,
+        context: &Context,
+        asked: &Migration<'_>,
+        places: &Places,
+    ) -> Result<(), Errno> {
+        let name = asked.name;
+        let found = self.find_or_none(context, places.source, name).await?.ok_or(Errno::ESTALE)?;
+        let wanted = ExclusionRequest::default().removed(places.source, name).inode(found.fid);
+        let wanted = match places.source == places.target {
+            true => wanted,
+            false => wanted.added(places.target, name),
+        };
+        let held = match self.hold_distributed(context.into(), wanted).await {
+            Err(Errno::ENOENT) => return Err(Errno::ESTALE),
+            held => held?,
+        };
+        asked.check_rights(&held, places, &held.inode(found.fid)?)
     }
 
     /// Where a name is, and where it belongs.

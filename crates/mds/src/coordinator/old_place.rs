@@ -1,15 +1,21 @@
 //! Names that are added to a directory while its layout changes: they are excluded in the stripe of before, too
 //! ([`crate::striped`], `changing`).
 
-use sheen_layout::directory::{DirectoryLayout, Holder};
 use sheen_target::{Context, Incarnation};
 use sheen_types::{Errno, Fid, Name};
 
 use super::ask::Order;
 use super::hold::{DistributedHold, ExclusionRequest};
 use crate::Mdt;
-use crate::striped::{OldPlace, layout_in, master_in, old_place, parse_layout, stripes_in};
+use crate::striped::{OldPlace, old_place, parse_layout, stripes_in};
 use crate::xattrs::LMV;
+
+/// The stripe of before. A master's stripe of a number is always the same one.
+#[derive(Clone, Copy)]
+pub(super) struct OldStripe {
+    place: OldPlace,
+    pub(super) fid: Fid,
+}
 
 /// A guard of a name that is to be added here, in both of its stripes. The operation itself is one of this MDT alone.
 #[must_use]
@@ -51,6 +57,10 @@ impl Mdt {
         let wanted = ExclusionRequest::default().added(directory, name).added(stripe, name);
         let wanted = inodes.iter().fold(wanted, |wanted, inode| wanted.inode(*inode));
         let held = self.hold_distributed(context.into(), wanted).await?;
+        if self.old_place(directory, name.as_bytes())? != Some(old) {
+            // The change has ended, or another one has begun, before it was excluded.
+            return Err(Errno::ESTALE);
+        }
         let own = context.target.incarnation();
         let number = held.exclusion_on(own.mdt).ok_or(Errno::EPROTO)?.number;
         let held = NewNameHold { held, own: (own, number) };
@@ -89,18 +99,16 @@ impl Mdt {
         context: &Context,
         held: DistributedHold,
         (directory, name): (Fid, &Name),
-        known: &mut Option<Fid>,
+        known: &mut Option<OldStripe>,
     ) -> Result<Option<DistributedHold>, Errno> {
         let Some(place) = old_place(&held, directory, name.as_bytes())? else {
             return Ok(Some(held));
         };
-        if let Some(stripe) = *known
-            && held.is_stripe_at(stripe, place)?
-        {
+        if known.is_some_and(|known| known.place == place) {
             return Ok(Some(held));
         }
         drop(held);
-        *known = Some(self.stripe_of(context, place).await?);
+        *known = Some(OldStripe { place, fid: self.stripe_of(context, place).await? });
         Ok(None)
     }
 
@@ -124,18 +132,5 @@ impl Mdt {
         };
         let layout = value.map(|value| parse_layout(master, &value)).transpose()?;
         Ok(layout.map(|layout| crate::striped::stripes(&layout)).unwrap_or_default())
-    }
-}
-
-impl DistributedHold {
-    /// Whether this is the stripe of a place; one that is lost, or gone, has no names, and is as good.
-    fn is_stripe_at(&self, stripe: Fid, place: OldPlace) -> Result<bool, Errno> {
-        if !self.has(stripe) {
-            return Ok(true);
-        }
-        let layout = layout_in(self, stripe)?;
-        let is_it = layout.as_ref().map(DirectoryLayout::holder)
-            == Some(&Holder::Stripe { number: place.number });
-        Ok(is_it && master_in(self, stripe)? == Some(place.master))
     }
 }

@@ -75,7 +75,7 @@ impl Mdt {
                 Some(_) => Some(held),
             };
             let Some(held) = held else { continue };
-            let is_in_before = before.is_some_and(|stripe| held.child(stripe, &new).is_some());
+            let is_in_before = before.is_some_and(|stripe| held.child(stripe.fid, &new).is_some());
             if found.victim.is_none() && is_in_before {
                 // It is replaced where it is.
                 return Err(Errno::ESTALE);

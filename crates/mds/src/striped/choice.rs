@@ -72,14 +72,20 @@ impl Mdt {
 }
 
 impl Mdt {
-    /// How many stripes a wish comes to where all MDTs are there; one at least.
-    pub(crate) fn wished_count(&self, wish: &DirectoryWish) -> u32 {
+    /// How many stripes a wish comes to where all MDTs are there; one at least. Waits after a start until all are named that there are.
+    ///
+    /// # Errors
+    /// [`Errno::EINPROGRESS`] if that takes long.
+    pub(crate) async fn wished_count(&self, wish: &DirectoryWish) -> Result<u32, Errno> {
         let mut all = self.sequences.other_mdts();
+        for mdt in all.iter().filter(|_| says_several(wish)) {
+            self.until_configured(*mdt).await?;
+        }
         all.extend(self.other_mdts.indexes().into_iter().map(MdtIndex));
-        match wish.mdts.len() {
+        Ok(match wish.mdts.len() {
             0 => count_of(wish, &self.directory_settings(), all.len()),
             listed => u32::try_from(listed).unwrap_or(u32::MAX),
-        }
+        })
     }
 }
 

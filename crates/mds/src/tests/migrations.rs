@@ -394,8 +394,19 @@ fn migrations_that_cannot_be_are_refused_by_name() {
         here.make(ROOT, "f", REGULAR | 0o644).await.expect("made");
         assert_eq!(scene.migrate(0, (ROOT, "f"), &wish).await, Err(Errno::EALREADY));
         assert_eq!(scene.end(d, &wish).await, Err(Errno::EALREADY));
+        here.make(d, "inside", REGULAR | 0o644).await.expect("made");
         let master = scene.migrate(1, (ROOT, "d"), &wish).await.expect("it begins");
+        scene.servers[0].mdt.set_remote_directories_gid(u32::MAX);
+        let user = here.as_user(7, 7);
+        let mut request = migrate_request(&user, (master, "inside"), user.next_fid(), &wish);
+        assert_eq!(user.modify(request.clone()).await.map(drop), Err(Errno::EACCES));
+        request.rec_reint.bias = Bias::MIGRATE_NSONLY;
+        assert_eq!(user.modify(request).await.map(drop), Err(Errno::EACCES));
+        scene.servers[0].mdt.set_remote_directories_gid(0);
+        here.unlink(d, "inside").await.expect("removed");
         assert_eq!(scene.end(master, &to(1, 2)).await, Err(Errno::EINVAL));
+        // Its old FID is a stripe now.
+        assert_eq!(scene.end(d, &wish).await, Err(Errno::ESTALE));
         let refused = there.as_user(7, 7);
         let value = wish.to_ea().encode();
         let refused = refused.setxattr(master, "trusted.lmv", Some(&value), 0).await;

@@ -203,7 +203,15 @@ impl Migrate {
                 Ok(()) | Err(Errno::EALREADY) => break,
                 // Names have come since it was read.
                 Err(Errno::ENOTEMPTY | Errno::EBUSY) if pass < PASSES_MAX => {}
-                Err(errno) => return Err(ended(errno)),
+                Err(errno) => {
+                    for left in lost_in(path) {
+                        let left = shown_path(left);
+                        eprintln!(
+                            "lfs migrate: the inode of '{left}' is lost: 'lfs rm_entry {left}' removes the name"
+                        );
+                    }
+                    return Err(ended(errno));
+                }
             }
         }
         Ok(())
@@ -261,11 +269,24 @@ impl Migrate {
             }
             Ok(()) | Err(Errno::EALREADY) => {}
             Err(errno) => {
+                if errno == Errno::EPERM {
+                    explain(path, errno);
+                }
                 return Err(failed_below(&format!("{} migrate failed", shown_path(path)), errno));
             }
         }
         Ok(())
     }
+}
+
+/// The names in a directory that stand for nothing.
+fn lost_in(path: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(path).into_iter().flatten().filter_map(Result::ok);
+    let is_lost = |path: &PathBuf| {
+        let found = std::fs::symlink_metadata(path).map_err(|error| errno_of(&error));
+        found.is_err_and(|errno| errno == Errno::ENOENT)
+    };
+    entries.map(|entry| entry.path()).filter(is_lost).collect()
 }
 
 /// A count of stripes as it is written and shown.

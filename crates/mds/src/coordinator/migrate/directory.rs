@@ -115,7 +115,7 @@ impl Mdt {
             Some(plan) => plan,
             None => self.one_stripe(wish),
         };
-        if plan.mdts.len() < self.wished_count(wish) as usize {
+        if plan.mdts.len() < self.wished_count(wish).await? as usize {
             // The same wish has to end it.
             return Err(Errno::ENOSPC);
         }
@@ -155,7 +155,7 @@ impl Mdt {
         wish: &DirectoryWish,
     ) -> Result<bool, Errno> {
         let own = self.mdt_of(&context.target, directory).await?;
-        let count = self.wished_count(wish);
+        let count = self.wished_count(wish).await?;
         let Some(layout) = layout else { return Ok(count == 1 && wish.first == Some(own)) };
         let change = layout.change();
         if matches!(change, Some(LayoutChange::Split | LayoutChange::Merge)) {

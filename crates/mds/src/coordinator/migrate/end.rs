@@ -1,6 +1,6 @@
 //! The end of the migration of a directory.
 
-use sheen_layout::directory::{DirectoryLayout, DirectoryWish, LayoutChange};
+use sheen_layout::directory::{DirectoryLayout, DirectoryWish, Holder, LayoutChange};
 use sheen_target::{Context, ReplyRecording};
 use sheen_types::{Errno, Fid, InodeBits};
 use sheen_wire::lmv::LmvHash;
@@ -17,7 +17,7 @@ impl Mdt {
     /// Ends the migration of a directory here: what lies on the MDTs of before is destroyed.
     ///
     /// # Errors
-    /// [`Errno::EALREADY`] if it does not migrate, [`Errno::EINVAL`] for another wish than that by which it does, [`Errno::EBUSY`] while it
+    /// [`Errno::EALREADY`] if it does not migrate, [`Errno::ESTALE`] for a stripe, [`Errno::EINVAL`] for another wish than that by which it does, [`Errno::EBUSY`] while it
     /// is split or merged, [`Errno::ENOTEMPTY`] if there are names that have not been moved, those of the MDTs.
     pub(crate) async fn end_migration(
         &self,
@@ -28,7 +28,11 @@ impl Mdt {
         loop {
             self.directory(directory)?;
             let layout = layout_in(&*self.store, directory)?.ok_or(Errno::EALREADY)?;
-            may_end(&layout, self.wished_count(wish), wish.hash)?;
+            if matches!(layout.holder(), Holder::Stripe { .. }) {
+                // It may have been a directory of its own a moment ago.
+                return Err(Errno::ESTALE);
+            }
+            may_end(&layout, self.wished_count(wish).await?, wish.hash)?;
             let all = stripes(&layout);
             let bits = LINKS | InodeBits::PERM;
             let wanted = ExclusionRequest::default().changed(directory, bits);
@@ -39,7 +43,7 @@ impl Mdt {
             if layout_in(&held, directory)?.as_ref() != Some(&layout) {
                 continue;
             }
-            let left = &all[layout.leaving().start as usize..];
+            let left = all.get(layout.leaving().start as usize..).unwrap_or_default();
             if !held.are_empty(left) {
                 return Err(Errno::ENOTEMPTY);
             }
