@@ -30,7 +30,7 @@ const CHANGE_MAX: Duration = Duration::from_millis(15);
 /// One thing that concerns several MDTs.
 pub(crate) async fn fail(sim: &Arc<Sim>) {
     match sim.random().below(3) {
-        0 => part_two(sim).await,
+        0 if sim.cluster.mdts().len() > 1 => part_two(sim).await,
         _ => kill_some(sim).await,
     }
 }
@@ -65,6 +65,10 @@ async fn part_two(sim: &Arc<Sim>) {
     let mut mdts = sim.cluster.mdts();
     let mut take = || mdts.swap_remove(sim.random().below(mdts.len() as u64) as usize);
     let (one, two) = (take(), take());
+    if sim.random().below(2) == 0 {
+        // Of a change that is under way one may get its part, and the other one not.
+        wait_for_a_change(sim).await;
+    }
     let [one, two] = [one, two].map(|number| sim.cluster.servers[number].nid);
     let time = faults::part(sim, CUT_MAX);
     sim.say(format_args!("FAULT: {one} and {two} do not reach each other for {time:?}"));
