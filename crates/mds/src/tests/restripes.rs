@@ -612,6 +612,31 @@ fn nothing_is_left_of_a_directory_that_is_removed_beside_its_split() {
         scene.settle(&inner).await;
         found_by_a_check(&scene);
         assert_eq!(scene.names(0, ROOT).await, [] as [&str; 0]);
+        // Its name is elsewhere: the removal has looked at two stripes when the third one comes.
+        let above = scene.mkdir(1, ROOT, "above").await;
+        scene.mkdir(0, above, "d").await;
+        let here = &scene.clients[0];
+        let (master, _) = restripe(here, above, "d", &wish(2)).await.expect("begun");
+        scene.at_rest(&inner).await;
+        scene.way(0, 1).hold(Some(UpdateType::EXCLUDE));
+        let split = async {
+            restripe(here, above, "d", &wish(3)).await.expect("begun");
+        };
+        let remove = async {
+            inner.sleep(Duration::from_millis(100)).await;
+            assert_eq!(scene.remove(0, (above, "d"), master, DIRECTORY).await.0, None);
+        };
+        let go_on = async {
+            inner.sleep(Duration::from_millis(200)).await;
+            scene.way(0, 1).hold(None);
+        };
+        let three: Vec<BoxFuture<'_, ()>> =
+            vec![Box::pin(split), Box::pin(remove), Box::pin(go_on)];
+        all(three).await;
+        scene.at_rest(&inner).await;
+        scene.settle(&inner).await;
+        found_by_a_check(&scene);
+        assert_eq!(scene.names(1, above).await, [] as [&str; 0]);
     };
     run(test, &world);
 }
