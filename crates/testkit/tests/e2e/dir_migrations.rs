@@ -322,7 +322,7 @@ fn directories_are_split_and_merged_as_in_lustre() {
         fs::create_dir(d.join("sub")).context("mkdir")?;
         let of = |name: &str| fs::metadata(d.join(name)).map(|it| it.ino()).context("stat");
         let before = [of("")?, of("f1")?, of("sub")?];
-        // Lustre does not split what is there unless it is told so.
+        // Lustre does not split what is there unless it is allowed.
         let ran = cluster.run(&["lfs", "setdirstripe", "-c", "2", &d.to_string_lossy()])?;
         is(&ran.status.code(), &Some(17))?;
         cluster.must(&["lctl", "set_param", "mdt.*.enable_dir_restripe=1"])?;
