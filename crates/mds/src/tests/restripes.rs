@@ -813,3 +813,24 @@ fn names_that_lead_nowhere_move_with_a_directory_that_is_split() {
     };
     run(test, &world);
 }
+
+#[test]
+fn a_directory_is_split_over_mdts_that_have_not_heard_of_its_sequence() {
+    let world = TestWorld::new(898);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 3).await;
+        scene.allow_restripes();
+        let d = scene.mkdir(2, ROOT, "d").await;
+        for number in 0..20 {
+            scene.clients[2].make(d, &format!("f{number}"), REGULAR | 0o644).await.expect("made");
+        }
+        assert!(scene.servers[1].mdt.sequences.find(d.seq).is_none(), "it came before MDT0002");
+        restripe(&scene.clients[2], ROOT, "d", &wish(3)).await.expect("begun");
+        scene.at_rest(&inner).await;
+        let directory = scene.stores().child(ROOT, "d").expect("it is there");
+        assert_eq!(scene.stores().sound(directory).len(), 20);
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
