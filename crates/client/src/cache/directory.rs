@@ -25,8 +25,8 @@ pub(crate) struct DirectoryState {
     pub(crate) changed_here: bool,
     /// How it lies on MDTs.
     pub(crate) striping: Striping,
-    /// It lay in one piece, and whether it does still is to be asked.
-    pub(crate) was_whole: bool,
+    /// Whether locks have covered that it lies in one piece since an MDT said so.
+    pub(crate) is_whole_covered: bool,
     /// The inode that took its place.
     pub(crate) moved_to: Option<Fid>,
     /// By which name it was seen last, there still or not.

@@ -95,9 +95,7 @@ impl<'a> Place<'a> {
             (Striping::Master(known), Some(layout)) => {
                 known.is_covered && *known.layout == **layout
             }
-            (Striping::Unknown | Striping::Whole, None) => {
-                !state.directory.was_whole && state.is_lock_on_place()
-            }
+            (Striping::Whole, None) => state.directory.is_whole_covered,
             _ => false,
         }
     }
@@ -146,7 +144,7 @@ impl InodeState {
             // It may become a stripe now. Its own changes leave `LOOKUP`.
             Striping::Whole if !is_any => {
                 self.directory.striping = Striping::Unknown;
-                self.directory.was_whole = true;
+                self.directory.is_whole_covered = false;
             }
             Striping::Whole | Striping::Unknown | Striping::StripeOf(_) => {}
         }
@@ -256,7 +254,7 @@ impl InodeTable {
             Striping::Master(master) => master.is_covered = false,
             Striping::Whole => {
                 state.directory.striping = Striping::Unknown;
-                state.directory.was_whole = true;
+                state.directory.is_whole_covered = false;
             }
             Striping::Unknown | Striping::StripeOf(_) => {}
         }
@@ -279,24 +277,19 @@ impl InodeTable {
         if former.fid == master.fid {
             return false;
         }
-        let (kept, made, is_removed) = {
+        let (kept, is_removed) = {
             let state = former.state();
-            let made = state.last_attributes().map(|known| known.btime);
-            (state.former_stripes(former.fid), made, state.directory.removed)
+            (state.former_stripes(former.fid), state.directory.removed)
         };
-        let is_same = {
-            let state = master.state();
-            let was_made = state.last_attributes().map(|known| known.btime);
-            state.master_layout().is_some_and(|(layout, _)| {
-                let has_one = stripes(layout).any(|stripe| kept.contains(&stripe));
-                // Once it has moved it has none of them. What is made anew has the first version of a layout.
-                has_one || layout.version() > 1 && made.is_some() && made == was_made
-            })
-        };
-        if is_same && !is_removed {
+        let has_one = master
+            .state()
+            .master_layout()
+            .is_some_and(|(layout, _)| stripes(layout).any(|stripe| kept.contains(&stripe)));
+        let has_moved = has_one && !is_removed;
+        if has_moved {
             former.state().directory.moved_to = Some(master.fid);
         }
-        is_same && !is_removed
+        has_moved
     }
 
     fn put_striping(self: &Arc<Self>, inode: &Inode, striping: Striping) -> Option<Vec<Name>> {
@@ -309,7 +302,8 @@ impl InodeTable {
             }
             let is_locked = state.covered.lookup.is_covered() || state.covered.update.is_covered();
             let former = std::mem::replace(&mut state.directory.striping, striping);
-            state.directory.was_whole = false;
+            state.directory.is_whole_covered =
+                matches!(state.directory.striping, Striping::Whole) && state.is_lock_on_place();
             if let Striping::Master(master) = &mut state.directory.striping {
                 master.is_covered = is_locked;
             }

@@ -111,10 +111,18 @@ impl Meta {
         let mut wish = wish.clone();
         let named = wish.first.or(wish.mdts.first().copied());
         let is_nested = self.is_changing(place.directory);
+        let begun = match self.is_changing(child) {
+            true => Some(self.mdt(child.fid).await?),
+            false => None,
+        };
         let mdt = match named {
-            // It was broken off, and goes on to where it began to go.
-            named if self.is_changing(child) && (named.is_none() || is_nested) => {
-                self.mdt(child.fid).await?
+            // It was broken off, and goes on to where it began to go: in one that moves that is the MDT of its name, unless it
+            // began to move by itself.
+            _ if begun.as_ref().is_some_and(|mdt| {
+                if is_nested { mdt.index != of_names.index } else { named.is_none() }
+            }) =>
+            {
+                begun.ok_or(Errno::EPROTO)?
             }
             _ if is_nested => {
                 if is_directory && named.is_some() {

@@ -132,24 +132,30 @@ impl Meta {
             && tries.take()
     }
 
-    /// Looks for the inode that has taken the place of a directory, by its last name; notes it if there is one. What has taken
+    /// Looks for the inode that has taken the place of a directory, by its last name; notes it if there is one. Answers whether
+    /// a directory of that name is there that may have: one that has changed, and need not have its stripes any more. What has taken
     /// the place of the directory that has that name is not looked for: names that were seen may lead round in a circle.
-    pub(crate) async fn follow_moved(&self, who: &Credentials, directory: &Inode) {
+    pub(crate) async fn follow_moved(&self, who: &Credentials, directory: &Inode) -> bool {
         let named = {
             let state = directory.state();
             let is_lost = !state.directory.removed && state.moved_to().is_none();
             state.directory.last_name.as_deref().filter(|_| is_lost).cloned()
         };
-        let Some((parent, name)) = named.filter(|_| self.mdts.has_several()) else { return };
-        let Some(parent) = self.cache.inodes.pin_node(parent) else { return };
+        let Some((parent, name)) = named.filter(|_| self.mdts.has_several()) else { return false };
+        let Some(parent) = self.cache.inodes.pin_node(parent) else { return false };
         let parent = self.current(parent);
-        let Ok(Some(found)) = self.find_as_known(who, &parent, &name).await else { return };
+        let Ok(Some(found)) = self.find_as_known(who, &parent, &name).await else { return false };
         // Which stripes it has says its own MDT.
         if self.fetch_striping(who, &found).await.is_ok()
             && self.cache.inodes.note_moved(directory, &found)
         {
             tracing::debug!(from = %directory.fid, to = %found.fid, "a directory was moved");
+            return true;
         }
+        // What is made anew has the first version of a layout.
+        let state = found.state();
+        found.fid != directory.fid
+            && state.master_layout().is_some_and(|(layout, _)| layout.version() > 1)
     }
 
     /// As a lookup, by how the directory lies as far as that is known, or one question says.

@@ -48,14 +48,15 @@ impl Meta {
             return chunk.map(Some);
         }
         // It is gone, or was moved: names go on behind the same hash.
-        self.follow_moved(who, inode).await;
+        let may_have_moved = self.follow_moved(who, inode).await;
         let moved_to = inode.state().moved_to().map(|moved_to| self.cache.inodes.pin(moved_to));
         match moved_to {
             Some(moved_to) => {
                 let moved_to = self.current(moved_to);
                 Box::pin(self.dir_chunk(who, &moved_to, position, None)).await
             }
-            None if inode.state().is_stripe_of_unknown() => Err(Errno::ESTALE),
+            // Not its end: what is left of it was not listed.
+            None if may_have_moved || inode.state().is_stripe_of_unknown() => Err(Errno::ESTALE),
             None => Ok(Some(Arc::new(Chunk::of_removed(position.hash)))),
         }
     }

@@ -16,6 +16,9 @@ use crate::Mdt;
 use crate::directory::Child;
 use crate::striped::layout_in;
 
+/// How often a name is looked up that is another one whenever it is excluded.
+const TRIES_MAX: usize = 16;
+
 /// What has become of a name that was to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -41,7 +44,7 @@ impl Mdt {
     ///
     /// # Errors
     /// [`Errno::ESTALE`] if the layout has changed meanwhile, or is not that of a master; [`Errno::EEXIST`] if both stripes have the
-    /// name; [`Errno::EBADF`] for an unknown hash; those of the MDTs and of `may_coordinate`.
+    /// name; [`Errno::EBADF`] for an unknown hash; [`Errno::EAGAIN`] if it was another one each time; those of the MDTs and of `may_coordinate`.
     pub(crate) async fn move_name(
         &self,
         by: Initiator<'_>,
@@ -51,13 +54,22 @@ impl Mdt {
     ) -> Result<NameMoved, Errno> {
         let Some(moved) = move_of(layout, name)? else { return Ok(NameMoved::AlreadyThere) };
         let (from, to) = (moved.from.1, moved.to.1);
-        loop {
+        for _ in 0..TRIES_MAX {
             let Some(child) = self.find_on_any_mdt(by.target(), from, name).await? else {
                 let there = self.find_on_any_mdt(by.target(), to, name).await?;
                 return Ok(there.map_or(NameMoved::Absent, |_| NameMoved::AlreadyThere));
             };
-            let wanted = ExclusionRequest::default().removed(from, name).added(to, name);
-            let held = match self.hold_distributed(by, wanted.inode(child.fid)).await {
+            let mut wanted = ExclusionRequest::default().removed(from, name).added(to, name);
+            // A name of what no MDT has moves without it.
+            let may_have_inode = child.fid.is_of_mdt()
+                && match self.mdt_of(by.target(), child.fid).await {
+                    Err(Errno::ENOENT) => false,
+                    mdt => mdt.map(|_| true)?,
+                };
+            if may_have_inode {
+                wanted = wanted.inode(child.fid);
+            }
+            let held = match self.hold_distributed(by, wanted).await {
                 // It was removed, or moved, before it was excluded.
                 Err(Errno::ENOENT) => continue,
                 held => held?,
@@ -69,18 +81,19 @@ impl Mdt {
                 continue;
             }
             if held.child(to, name).is_some() {
-                tracing::error!(%master, name = %name.as_bytes().escape_ascii(),
-                    "a name is in two stripes of a directory: check the file system with sheen fsck");
+                let name = name.as_bytes().escape_ascii();
+                tracing::debug!(%master, %name, "a name is in two stripes of a directory");
                 return Err(Errno::EEXIST);
             }
             let mut parts = Parts::new(self, by);
-            let has_inode = held.has(child.fid);
+            let has_inode = may_have_inode && held.has(child.fid);
             parts.move_name((from, to), name, (child, has_inode)).await?;
             let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
             if let Executed::Done = self.execute_distributed(by, held, parts, done).await? {
                 return Ok(NameMoved::Done);
             }
         }
+        Err(Errno::EAGAIN)
     }
 }
 

@@ -7,10 +7,14 @@ use sheen_types::{Errno, Fid, Name};
 use super::ask::Order;
 use super::hold::{DistributedHold, ExclusionRequest};
 use crate::Mdt;
+use crate::caller::{Caller, May};
 use crate::striped::{OldPlace, old_place, parse_layout, stripes_in};
 use crate::xattrs::LMV;
 
-/// The stripe of before. A master's stripe of a number is always the same one.
+/// How often it is looked where a name may be of a directory whose changes end and begin meanwhile.
+const TRIES_MAX: usize = 16;
+
+/// The stripe of before.
 #[derive(Clone, Copy)]
 pub(super) struct OldStripe {
     place: OldPlace,
@@ -41,10 +45,12 @@ impl Mdt {
     /// then the name may be in another stripe. `None` if it does not. Never called by an operation that holds something.
     ///
     /// # Errors
-    /// [`Errno::EEXIST`] if it is there, [`Errno::ESTALE`] for a directory that the name is not added to, those of the MDTs.
+    /// [`Errno::EACCES`] for a directory that the caller may not search, [`Errno::EEXIST`] if it is there, [`Errno::ESTALE`] for a directory
+    /// that the name is not added to, those of the MDTs.
     pub(crate) async fn hold_new_name(
         &self,
         context: &Context,
+        caller: &Caller,
         (directory, name): (Fid, &Name),
         inodes: &[Fid],
     ) -> Result<Option<NewNameHold>, Errno> {
@@ -52,22 +58,27 @@ impl Mdt {
         if context.replay().is_some() {
             return Ok(None);
         }
-        let Some(old) = self.old_place(directory, name.as_bytes())? else { return Ok(None) };
-        let stripe = self.stripe_of(context, old).await?;
-        let wanted = ExclusionRequest::default().added(directory, name).added(stripe, name);
-        let wanted = inodes.iter().fold(wanted, |wanted, inode| wanted.inode(*inode));
-        let held = self.hold_distributed(context.into(), wanted).await?;
-        if self.old_place(directory, name.as_bytes())? != Some(old) {
-            // The change has ended, or another one has begun, before it was excluded.
-            return Err(Errno::ESTALE);
+        for _ in 0..TRIES_MAX {
+            let Some(old) = self.old_place(directory, name.as_bytes())? else { return Ok(None) };
+            let parent = self.directory(directory)?;
+            caller.may(&*self.store, directory, &parent.attributes, May::EXEC)?;
+            let stripe = self.stripe_of(context, old).await?;
+            let wanted = ExclusionRequest::default().added(directory, name).added(stripe, name);
+            let wanted = inodes.iter().fold(wanted, |wanted, inode| wanted.inode(*inode));
+            let held = self.hold_distributed(context.into(), wanted).await?;
+            if self.old_place(directory, name.as_bytes())? != Some(old) {
+                // The change has ended, or another one has begun, before it was excluded.
+                continue;
+            }
+            let own = context.target.incarnation();
+            let number = held.exclusion_on(own.mdt).ok_or(Errno::EPROTO)?.number;
+            let held = NewNameHold { held, own: (own, number) };
+            return match held.is_there(stripe, name) {
+                true => Err(Errno::EEXIST),
+                false => Ok(Some(held)),
+            };
         }
-        let own = context.target.incarnation();
-        let number = held.exclusion_on(own.mdt).ok_or(Errno::EPROTO)?.number;
-        let held = NewNameHold { held, own: (own, number) };
-        match held.is_there(stripe, name) {
-            true => Err(Errno::EEXIST),
-            false => Ok(Some(held)),
-        }
+        Err(Errno::ESTALE)
     }
 
     /// Whether a name may be added to a directory here that is held: both of its places are, if it has two.
@@ -114,7 +125,7 @@ impl Mdt {
 
     /// The FID of a stripe.
     async fn stripe_of(&self, context: &Context, place: OldPlace) -> Result<Fid, Errno> {
-        let OldPlace { master, number } = place;
+        let OldPlace { master, number, .. } = place;
         let stripes = self.stripes_on_any_mdt(context, master).await?;
         stripes.get(number as usize).copied().ok_or(Errno::ESTALE)
     }

@@ -44,6 +44,17 @@ pub(crate) struct Restripe<'a> {
     pub(crate) caller: Option<&'a Caller>,
 }
 
+impl Restripe<'_> {
+    /// # Errors
+    /// [`Errno::EPERM`] if the caller does not own the directory.
+    fn must_own(&self, directory: &Inode) -> Result<(), Errno> {
+        match self.caller.is_some_and(|caller| !caller.owns(&directory.attributes)) {
+            true => Err(Errno::EPERM),
+            false => Ok(()),
+        }
+    }
+}
+
 /// How far a split or merge is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -68,10 +79,8 @@ impl Mdt {
     ) -> Result<Inode, Errno> {
         dot_lustre::refuse_change(wanted.parent, wanted.name)?;
         loop {
-            let found = self.directory(wanted.directory)?;
-            if wanted.caller.is_some_and(|caller| !caller.owns(&found.attributes)) {
-                return Err(Errno::EPERM);
-            }
+            // What is refused revokes nothing.
+            wanted.must_own(&self.directory(wanted.directory)?)?;
             let layout = layout_in(&*self.store, wanted.directory)?;
             if layout.as_ref().is_some_and(|it| matches!(it.holder(), Holder::Stripe { .. })) {
                 // A stripe has no name but that in its master.
@@ -86,11 +95,11 @@ impl Mdt {
                 (Some(layout), RestripePlan::Split { hash, added }) => {
                     let added = self.new_fids(by.target(), added).await?;
                     let changed = layout.split_to(*hash, &added).map_err(|_| Errno::EINVAL)?;
-                    self.relayout(by, wanted.directory, (layout, &changed)).await?
+                    self.relayout(by, wanted, (layout, &changed)).await?
                 }
                 (Some(layout), RestripePlan::Merge { hash, count }) => {
                     let changed = layout.merge_to(*hash, *count).map_err(|_| Errno::EINVAL)?;
-                    self.relayout(by, wanted.directory, (layout, &changed)).await?
+                    self.relayout(by, wanted, (layout, &changed)).await?
                 }
                 (None, RestripePlan::Merge { .. }) => return Err(Errno::EALREADY),
             };
@@ -127,6 +136,7 @@ impl Mdt {
             return Ok(None);
         }
         let source = held.directory(directory)?;
+        wanted.must_own(&source)?;
         let mut master = Inode { fid: new_master, ..source.clone() };
         // Those that are in it have their names in a stripe.
         master.attributes.links = 2;
@@ -143,15 +153,17 @@ impl Mdt {
     async fn relayout(
         &self,
         by: Initiator<'_>,
-        master: Fid,
+        wanted: &Restripe<'_>,
         (before, changed): (&DirectoryLayout, &DirectoryLayout),
     ) -> Result<Option<Inode>, Errno> {
+        let master = wanted.directory;
         let stripes = stripes_of(before);
         let held = self.hold_distributed(by, layout_of(master, stripes)).await?;
         if layout_in(&held, master)?.as_ref() != Some(before) {
             return Ok(None);
         }
         let inode = held.directory(master)?;
+        wanted.must_own(&inode)?;
         let mut parts = Parts::new(self, by);
         parts.set_layout(&held, master, changed).await?;
         for (number, fid) in (0..).zip(stripes_of(changed)).skip(stripes.len()) {

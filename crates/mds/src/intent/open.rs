@@ -222,7 +222,8 @@ impl Mdt {
         opening: &OpenRequest<'_>,
         place: (Fid, &Name),
     ) -> Result<Option<NewNameHold>, Errno> {
-        match self.hold_new_name(context, place, &[]).await {
+        let caller = Caller::from(opening.record);
+        match self.hold_new_name(context, &caller, place, &[]).await {
             Err(Errno::EEXIST) if !opening.flags.contains(MdsOpenFlags::EXCL) => Err(Errno::ESTALE),
             held => held,
         }

@@ -162,8 +162,11 @@ impl Mdt {
     /// the store.
     fn named(&self, wanted: &Exclude) -> Result<Children, Errno> {
         let look = |wanted: &ExcludeName| {
-            self.check_place(wanted.directory, wanted.name.as_bytes())?;
-            let child = self.find(wanted.directory, &wanted.name)?;
+            let child = match self.check_place(wanted.directory, wanted.name.as_bytes()) {
+                // A stripe of before may be gone by now; that a directory is, its description says.
+                Err(Errno::ENOENT) => None,
+                place => place.and_then(|()| self.find(wanted.directory, &wanted.name))?,
+            };
             match child {
                 None if wanted.needs.contains(NameNeeds::NEEDED) => Err(Errno::ENOENT),
                 child => Ok(child),

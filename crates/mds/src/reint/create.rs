@@ -241,7 +241,7 @@ impl Mdt {
         if self.is_remote(record.fid1) {
             return self.make_distributed(context, record.fid1, &name, spec).await;
         }
-        let both = self.hold_new_name(context, (record.fid1, &name), &[]).await?;
+        let both = self.hold_new_name(context, &caller, (record.fid1, &name), &[]).await?;
         let within = both.as_ref().map(NewNameHold::within);
         let names = [WantedName::added(record.fid1, name.as_bytes())];
         let held = self.hold(Wanted { within, ..Wanted::of_names(&names) }).await?;

@@ -30,7 +30,7 @@ impl Mdt {
             return self.link_distributed(context, record, &name).await;
         }
         let (place, inodes) = ((record.fid2, &name), [record.fid1]);
-        let both = self.hold_new_name(context, place, &inodes).await?;
+        let both = self.hold_new_name(context, &caller, place, &inodes).await?;
         let within = both.as_ref().map(NewNameHold::within);
         let names = [WantedName::added(record.fid2, name.as_bytes())];
         let wanted = Wanted { names: &names, inodes: &inodes, within, ..Wanted::default() };

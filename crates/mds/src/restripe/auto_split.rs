@@ -8,8 +8,10 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use sheen_io::within;
 use sheen_layout::directory::{DirectoryWish, Holder, WishedStripes};
 use sheen_store::{Store, StoreError};
 use sheen_target::Target;
@@ -26,6 +28,8 @@ const SAMPLE: usize = 256;
 /// Names that are made in a directory between two estimates, at most; of few that make a split a share.
 const LOOK: u64 = 256;
 const LOOK_SHARE: u64 = 4;
+/// How long the begin of a split may take: an MDT may go away meanwhile, and there is more to do.
+const SPLIT_MAX: Duration = Duration::from_secs(10);
 /// Directories whose names are counted.
 const DIRECTORIES_MAX: usize = 4096;
 
@@ -86,7 +90,9 @@ impl Mdt {
     pub(super) async fn split_those_with_many_names(&self, target: &Arc<Target>) {
         let many = std::mem::take(&mut self.restriper.made.0.lock().many);
         for directory in many {
-            match self.split_by_itself(target, directory).await {
+            let clock = &*target.world().clock;
+            let split = within(clock, SPLIT_MAX, self.split_by_itself(target, directory)).await;
+            match split.unwrap_or(Err(Errno::ETIMEDOUT)) {
                 Ok(()) => {}
                 // It is split, or being changed, or as wide as it can be.
                 Err(Errno::EALREADY | Errno::EBUSY | Errno::ENOENT | Errno::ESTALE) => {}

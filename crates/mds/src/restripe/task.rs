@@ -4,7 +4,8 @@
 //! alone. Between two such rounds all else runs. A stripe is through when all of it was gone through and nothing was to be moved, as no
 //! name comes to a stripe to which it does not belong any more.
 //!
-//! One task does one thing after the other: where an MDT goes away in the middle of a move, all else that this MDT moves waits for it, too.
+//! One task does one thing after the other. Where an MDT goes away in the middle of a step, all else waits for [`STEP_MAX`]; what was
+//! applied of it goes on by itself (`coordinator::execute`).
 //!
 //! A name whose other stripe, or inode, is on an MDT that is away is passed over, and looked at again later; so is a directory whose stripes are
 //! not all through. The pauses get longer, up to [`PAUSE_MAX`].
@@ -30,6 +31,9 @@ use crate::xattrs::LMV;
 
 /// How often it is looked for work that was not announced.
 const LOOK: Duration = Duration::from_secs(5);
+/// How long a step may take, and how long an inode is left alone whose step has taken longer: an MDT has gone away meanwhile.
+const STEP_MAX: Duration = Duration::from_secs(10);
+const REST: Duration = Duration::from_secs(20);
 /// Between two rounds: requests come first, also where nothing in them waits.
 const PACE: Duration = Duration::from_millis(1);
 /// Names of a stripe that are moved at a time.
@@ -51,6 +55,8 @@ struct Progress {
     is_dirty: bool,
     /// In this pass a name could not be moved.
     is_blocked: bool,
+    /// That a name is in two stripes was logged.
+    has_said: bool,
     /// The layout of the master, while it is believed.
     layout: Option<Arc<DirectoryLayout>>,
     /// Nothing is done before.
@@ -66,8 +72,21 @@ impl Progress {
         self.layout = None;
     }
 
+    /// A step has taken too long: other inodes come first for a while.
+    fn rest(&mut self, now: Instant) {
+        (self.pause, self.not_before) = (Duration::ZERO, Some(now + REST));
+        self.layout = None;
+    }
+
     fn advance(&mut self) {
         (self.pause, self.not_before) = (Duration::ZERO, None);
+    }
+
+    /// Something has changed: it waits no more, unless it rests.
+    fn look_again(&mut self) {
+        if self.pause > Duration::ZERO {
+            self.advance();
+        }
     }
 
     /// All names were looked at.
@@ -111,7 +130,7 @@ impl Mdt {
             loop {
                 _ = within(&*world.clock, pause, changed.notified()).await;
                 let (Some(mdt), Some(target)) = (mdt.upgrade(), weak.upgrade()) else { return };
-                pause = match target.is_recovering() {
+                pause = match target.is_recovering() || mdt.is_read_only() {
                     true => LOOK,
                     false => mdt.restripe_round(&target, &mut progress).await,
                 };
@@ -141,14 +160,20 @@ impl Mdt {
             if of.not_before.is_some_and(|at| clock.now() < at) {
                 continue;
             }
-            match self.restripe_step(target, fid, of).await {
+            let step = within(&**clock, STEP_MAX, self.restripe_step(target, fid, of)).await;
+            let Some(step) = step else {
+                tracing::info!(target = target.name(), %fid, "a split or merge waits for another MDT");
+                of.rest(clock.now());
+                continue;
+            };
+            match step {
                 Ok(Step::More) => of.advance(),
                 Ok(Step::Waits) => of.wait(clock.now(), PAUSE_MAX),
                 Ok(Step::AsksAgain) => of.wait(clock.now(), ASKS_MAX),
                 Ok(Step::Over) => {
                     progress.remove(&fid);
                     // It may be what its directory has waited for.
-                    progress.values_mut().for_each(Progress::advance);
+                    progress.values_mut().for_each(Progress::look_again);
                 }
                 Err(errno) => {
                     tracing::debug!(target = target.name(), %fid, %errno, "a split or merge goes on later");
@@ -274,6 +299,12 @@ impl Mdt {
                     Ok(NameMoved::Done | NameMoved::AlreadyThere | NameMoved::Absent) => {}
                     Err(errno) => {
                         progress.is_blocked = true;
+                        if errno == Errno::EEXIST
+                            && !std::mem::replace(&mut progress.has_said, true)
+                        {
+                            tracing::error!(target = target.name(), %master, %stripe,
+                                "a name is in two stripes of a directory, whose change cannot end: check the file system with sheen fsck");
+                        }
                         tracing::debug!(target = target.name(), %stripe, %errno, "a name is moved later");
                     }
                 }
@@ -328,8 +359,11 @@ impl Mdt {
 
     /// Whether the MDT of an inode is there now.
     async fn is_reached(&self, target: &Target, inode: Fid) -> bool {
-        let mdt = self.mdt_of(target, inode).await;
-        inode.is_of_mdt() && mdt.is_ok_and(|mdt| self.is_there(mdt))
+        match self.mdt_of(target, inode).await {
+            Ok(mdt) => self.is_there(mdt),
+            // No MDT has it: there is none to wait for.
+            Err(errno) => errno == Errno::ENOENT,
+        }
     }
 
     /// A stripe is through.

@@ -22,6 +22,8 @@ pub(crate) struct OldPlace {
     pub(crate) master: Fid,
     /// Of the stripe.
     pub(crate) number: u32,
+    /// Of the layout in which it has that number.
+    pub(crate) version: u32,
 }
 
 /// Where a name may be, too, that is to be added to a directory; `None` if that does not change, or both are the same.
@@ -46,7 +48,7 @@ pub(crate) fn old_place(
     }
     let Some(before) = places.before else { return Ok(None) };
     let master = master_in(xattrs, directory)?.ok_or(Errno::ESTALE)?;
-    Ok(Some(OldPlace { master, number: before }))
+    Ok(Some(OldPlace { master, number: before, version: layout.version() }))
 }
 
 impl Mdt {

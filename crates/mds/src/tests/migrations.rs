@@ -648,3 +648,63 @@ fn what_is_damaged_is_moved_alone_or_refused() {
     };
     run(test, &world);
 }
+
+#[test]
+fn what_waits_for_the_end_of_a_migration_is_added() {
+    let world = TestWorld::new(909);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 2).await;
+        let (here, there) = (scene.clients[0].clone(), scene.clients[1].clone());
+        let d = here.mkdir(ROOT, "d").await.expect("made");
+        let wish = to(1, 1);
+        let master = scene.migrate(1, (ROOT, "d"), &wish).await.expect("it begins");
+        let target = stripes(&scene.layout(master).await)[0];
+        let file = there.make(target, "file", REGULAR | 0o644).await.expect("made");
+        let far = here.make(ROOT, "far", REGULAR | 0o644).await.expect("made");
+        scene.settle(&inner).await;
+        scene.way(1, 0).hold(Some(UpdateType::RECORD));
+        let value = wish.to_ea().encode();
+        let ending = there.clone();
+        let end = async move {
+            let ended = ending.setxattr(master, "trusted.lmv", Some(&value), 0).await;
+            ended.expect("it ends");
+        };
+        inner.world().tasks.spawn("end", Box::pin(end));
+        inner.sleep(std::time::Duration::from_secs(1)).await;
+        let done = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
+        for kind in 0..7 {
+            let (here, there, done) = (here.clone(), there.clone(), done.clone());
+            let add = async move {
+                let added = match kind {
+                    0 => there.make(target, "n0", REGULAR | 0o644).await.map(drop),
+                    1 => there.link(file, target, "n1").await,
+                    2 => {
+                        let flags = MdsOpenFlags::CREAT | MdsOpenFlags::READ;
+                        there.open(target, "n2", flags).await.map(drop)
+                    }
+                    3 => there.rename((target, "file"), (target, "n3")).await,
+                    4 => there.link(far, target, "n4").await,
+                    5 => here.mkdir(target, "n5").await.map(drop),
+                    _ => {
+                        let request = there.create_request(target, "n6", DIRECTORY | 0o755);
+                        let wish = super::striped::wish(2);
+                        there.modify(super::striped::wishing(request, &wish)).await.map(drop)
+                    }
+                };
+                done.lock().push((kind, added));
+            };
+            inner.world().tasks.spawn("add", Box::pin(add));
+        }
+        inner.sleep(std::time::Duration::from_secs(1)).await;
+        assert!(done.lock().is_empty(), "{:?}", done.lock());
+        scene.way(1, 0).hold(None);
+        inner.sleep(std::time::Duration::from_secs(5)).await;
+        let mut done = done.lock().clone();
+        done.sort_by_key(|(kind, _)| *kind);
+        assert_eq!(done, (0..7).map(|kind| (kind, Ok(()))).collect::<Vec<_>>());
+        assert_eq!(here.getattr(d).await.map(drop), Err(Errno::ENOENT));
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}

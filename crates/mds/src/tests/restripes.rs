@@ -20,7 +20,7 @@ use super::lost_mdts::yield_times;
 use super::over_mdts::Scene;
 use super::striped::{wish, wishing};
 use crate::coordinator::{Initiator, NameMoved};
-use crate::directory::parse_key;
+use crate::directory::{Child, key, parse_key, value};
 use crate::striped::layout_in;
 use crate::xattrs::LMV;
 
@@ -590,14 +590,15 @@ fn nothing_is_left_of_a_directory_that_is_removed_beside_its_split() {
             }
             let split = async {
                 yield_times(random(12)).await;
-                let begun = restripe(&scene.clients[0], ROOT, &text, &wish(3)).await;
                 // Without the directory it is the wish of a new one.
-                drop(begun);
+                let begun = restripe(&scene.clients[0], ROOT, &text, &wish(3)).await;
+                assert!(matches!(begun, Ok(_) | Err((Errno::ENOENT, _))), "{begun:?}");
             };
             let remove = async {
                 yield_times(random(12)).await;
                 let directory = scene.stores().child(ROOT, &text).unwrap_or(d);
-                _ = scene.remove(0, (ROOT, &text), directory, DIRECTORY).await;
+                let errno = scene.remove(0, (ROOT, &text), directory, DIRECTORY).await.0;
+                assert_eq!(errno, None);
             };
             let both: Vec<BoxFuture<'_, ()>> = vec![Box::pin(split), Box::pin(remove)];
             all(both).await;
@@ -752,6 +753,37 @@ fn a_directory_is_split_by_its_owner_and_not_by_itself_where_that_was_said() {
         inner.sleep(Duration::from_secs(2)).await;
         let directory = scene.stores().child(ROOT, "d").expect("it is there");
         assert_eq!(scene.stores().stripes(directory).len(), 1, "as it was wished");
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+#[test]
+fn names_that_lead_nowhere_move_with_a_directory_that_is_split() {
+    let world = TestWorld::new(899);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 2).await;
+        scene.allow_restripes();
+        let d = scene.mkdir(0, ROOT, "d").await;
+        // One whose inode is lost, and one of a sequence that no MDT has.
+        let lost = Fid { oid: 77_777, ..d };
+        let unknown = Fid::new(0x7_0000_0000, 5);
+        let stores = scene.stores();
+        for number in 0..20 {
+            let fid = if number % 2 == 0 { lost } else { unknown };
+            let child = Child { fid, kind: sheen_store::FileKind::Regular };
+            let mut transaction = Transaction::new();
+            transaction.insert(d, key(format!("f{number}").as_bytes()), value(child));
+            stores.store(d).apply(transaction).expect("it is well");
+        }
+        restripe(&scene.clients[0], ROOT, "d", &wish(2)).await.expect("begun");
+        scene.at_rest(&inner).await;
+        let directory = stores.child(ROOT, "d").expect("it is there");
+        let [first, second] = stores.stripes(directory)[..] else { panic!("two") };
+        let (here, there) = (stores.names_in(first), stores.names_in(second));
+        assert_eq!(here.len() + there.len(), 20);
+        assert!(there.iter().any(|it| it.1 == lost) && there.iter().any(|it| it.1 == unknown));
         scene.settle(&inner).await;
     };
     run(test, &world);

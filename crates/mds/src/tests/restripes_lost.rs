@@ -59,11 +59,15 @@ impl Cluster {
 
     /// All begin anew that are dead, and what was begun ends.
     async fn at_rest(&self) {
-        for _ in 0..1_200 {
+        for look in 1..1_200 {
             if self.stores().are_at_rest() {
                 return;
             }
             self.world.sleep(Duration::from_millis(100)).await;
+            // Clients are not evicted meanwhile.
+            for client in self.clients.iter().filter(|_| look % 20 == 0) {
+                client.wait(&self.world, 1).await;
+            }
         }
         panic!("a split or merge does not end");
     }
@@ -166,6 +170,50 @@ fn a_split_goes_on_where_it_was_when_an_mdt_comes_back() {
         cluster.come_back().await;
         cluster.at_rest().await;
         assert_eq!(cluster.sound(1), expected);
+        cluster.settle().await;
+    };
+    run(test, &world);
+}
+
+#[test]
+fn an_mdt_that_stays_away_stops_no_split_that_it_has_no_part_in() {
+    let world = TestWorld::new(905);
+    let inner = world.clone();
+    let test = async move {
+        let mut cluster = Cluster::new(&inner, 3).await;
+        cluster.meet().await;
+        // In `d` is a directory of MDT0002, which is to get another stripe.
+        let (_, expected) = cluster.filled().await;
+        let (made, other) = cluster.mkdir(0, ROOT, "other");
+        assert_eq!(cluster.execute(&made).await, None);
+        for number in 0..24 {
+            let text = format!("f{number}");
+            cluster.clients[0].make(other, &text, REGULAR | 0o644).await.expect("made");
+        }
+        cluster.settle().await;
+        cluster.allow_restripes();
+        cluster.hold(0, 2, Some(UpdateType::RECORD));
+        cluster.begun(&cluster.restripe("d", 2)).await;
+        inner.sleep(Duration::from_secs(1)).await;
+        cluster.kill(2);
+        cluster.begun(&cluster.restripe("other", 2)).await;
+        let directory = cluster.stores().child(ROOT, "other").expect("it is there");
+        let ends = async |seconds: u64| {
+            for _ in 0..seconds.div_ceil(3) {
+                cluster.clients[0].wait(&inner, 3).await;
+                cluster.clients[1].wait(&inner, 3).await;
+                if !cluster.stores().layout(directory).expect("one").is_changing() {
+                    return true;
+                }
+            }
+            false
+        };
+        assert!(ends(60).await, "it waits for an MDT that has nothing to do with it");
+        assert_eq!(cluster.stores().sound(directory).len(), 24);
+        cluster.hold(0, 2, None);
+        cluster.come_back().await;
+        cluster.at_rest().await;
+        assert_eq!(cluster.sound(2), expected);
         cluster.settle().await;
     };
     run(test, &world);
