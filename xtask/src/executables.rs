@@ -116,10 +116,19 @@ pub(crate) fn run(
     });
 }
 
+impl Executable {
+    /// What runs its tests, as cargo would.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = shell::with_default_signals(&Command::new(&self.path));
+        command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
+        command.stdin(Stdio::null());
+        command
+    }
+}
+
 fn run_one(executable: Executable, prepare: impl Fn(&mut Command)) -> Finished {
-    let Executable { path, folder, .. } = executable;
-    let mut command = shell::with_default_signals(&Command::new(&path));
-    command.current_dir(&folder).env("CARGO_MANIFEST_DIR", &folder).stdin(Stdio::null());
+    let mut command = executable.command();
+    let path = executable.path;
     prepare(&mut command);
     match command.output() {
         Ok(done) => {

@@ -6,12 +6,13 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::Args;
 
-use crate::executables::{self, Finished};
+use crate::executables::{self, Executable, Finished};
 use crate::faults::Faults;
 use crate::halved::Halved;
 use crate::shell::{self, Outcome, Profile, cargo, program};
@@ -98,7 +99,7 @@ impl Count {
 const INPUTS: (&str, &str) = ("PROPTEST_RNG_SEED", "1");
 
 /// End-to-end tests that run at once, whatever the number of processors.
-const E2E_AT_ONCE: &str = "5";
+const E2E_AT_ONCE: &str = "6";
 
 /// So many of the slowest are shown.
 const SLOWEST: usize = 30;
@@ -106,8 +107,8 @@ const SLOWEST: usize = 30;
 type Step = (&'static str, fn(&Options) -> Count);
 
 const STEPS: &[Step] = &[
+    ("build", |_| Count::of(&build())),
     ("tidy", |_| Count::of(&tidy::run(&tidy::Options { quick: false }))),
-    ("build", |_| Count::of(&shell::build_simulator().map(drop))),
     ("unit", unit),
     ("golden", golden),
     ("hostile", hostile),
@@ -149,6 +150,24 @@ pub(crate) fn run(options: &Options) -> Outcome {
 /// Steps that test nothing.
 const BUILDS: [&str; 2] = ["build", "tidy"];
 
+/// The end-to-end tests, once they are built.
+static E2E: OnceLock<Vec<Executable>> = OnceLock::new();
+
+/// Builds all that runs from the beginning on: no step then waits while another one builds, which has the lock of the
+/// folder of what is built.
+fn build() -> Outcome {
+    shell::build_simulator()?;
+    e2e_executables().map(drop)
+}
+
+fn e2e_executables() -> Result<&'static [Executable], String> {
+    if let Some(built) = E2E.get() {
+        return Ok(built);
+    }
+    let built = executables::build(&["--workspace", "--test", "e2e"])?;
+    Ok(E2E.get_or_init(|| built))
+}
+
 /// What is kept of repeated tests.
 struct Record {
     path: PathBuf,
@@ -177,8 +196,8 @@ impl Record {
     }
 }
 
-/// The steps that are `wanted`, once. Those after the first ones are run beneath `e2e`, whose tests wait more than they
-/// compute; with half of the processors, and at full sizes, one after the other.
+/// The steps that are `wanted`, once. When the programs are built, what computes is run beneath `e2e`, whose tests wait
+/// more than they compute; with half of the processors, and at full sizes, one step after the other.
 fn run_once(options: &Options, wanted: impl Fn(&str) -> bool) -> (Count, Outcome) {
     let start = Instant::now();
     let wanted: Vec<Step> = STEPS.iter().copied().filter(|(name, _)| wanted(name)).collect();
@@ -186,7 +205,7 @@ fn run_once(options: &Options, wanted: impl Fn(&str) -> bool) -> (Count, Outcome
         steps.iter().map(|step| Done::run(options, step)).collect()
     };
     let (first, rest): (Vec<_>, Vec<_>) =
-        wanted.into_iter().partition(|(name, _)| BUILDS.contains(name));
+        wanted.into_iter().partition(|(name, _)| *name == "build");
     let (e2e, computing): (Vec<_>, Vec<_>) =
         rest.iter().copied().partition(|(name, _)| *name == "e2e");
     let mut done = run(&first);
@@ -362,15 +381,25 @@ fn e2e(options: &Options) -> Count {
         Ok(bin) => bin,
         Err(error) => return Count::of(&Err(error)),
     };
-    // They wait more than they compute: for lock callbacks, evictions, syncs.
-    let mut command = test_command(options, &["--workspace", "--test", "e2e"]);
-    // Where it is named, the browser must be there: what `setup` installs is not left out by mistake.
-    if std::env::var_os("SHEEN_CHROMIUM").is_none() {
-        command.env("SHEEN_CHROMIUM", "chromium");
+    let executables = match e2e_executables() {
+        Ok(built) => built,
+        Err(error) => return Count::of(&Err(error)),
+    };
+    let mut count = Count::default();
+    for executable in executables {
+        // They wait more than they compute: for lock callbacks, evictions, syncs.
+        let mut command = executable.command();
+        command.args(options.choice());
+        surround(&mut command, options);
+        // Where it is named, the browser must be there: what `setup` installs is not left out by mistake.
+        if std::env::var_os("SHEEN_CHROMIUM").is_none() {
+            command.env("SHEEN_CHROMIUM", "chromium");
+        }
+        let at_once = if options.exactly.is_empty() { E2E_AT_ONCE } else { "1" };
+        command.args(["--test-threads", at_once]).env("SHEEN_SUITES", &suites);
+        count.add(counted(command).unwrap_or_else(|error| Count::of(&Err(error))));
     }
-    let at_once = if options.exactly.is_empty() { E2E_AT_ONCE } else { "1" };
-    command.args(["--test-threads", at_once]).env("SHEEN_SUITES", suites);
-    counted(command).unwrap_or_else(|error| Count::of(&Err(error)))
+    count
 }
 
 /// The suites of other projects, one after the other: each takes all it can get.

@@ -201,14 +201,18 @@ impl Mdt {
         }
     }
 
-    /// The stripes of a directory here, in order; none if it is no master.
+    /// The stripes of a directory here, in order; none if it is no master, or has gone: an operation that asks before it holds
+    /// the name finds out by that.
     ///
     /// # Errors
     /// Those of the store.
     pub(crate) fn stripes_of(&self, directory: Fid) -> Result<Vec<Fid>, Errno> {
-        match self.sequences.knows_other_mdts() {
-            true => stripes_in(&*self.store, directory),
-            false => Ok(Vec::new()),
+        if !self.sequences.knows_other_mdts() {
+            return Ok(Vec::new());
+        }
+        match stripes_in(&*self.store, directory) {
+            Err(Errno::ENOENT) => Ok(Vec::new()),
+            stripes => stripes,
         }
     }
 

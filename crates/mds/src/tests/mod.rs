@@ -10,6 +10,7 @@ mod echo;
 mod errors;
 mod fake_ost;
 mod fids;
+mod gone_meanwhile;
 mod harness;
 mod holds;
 mod hsm;

@@ -275,7 +275,11 @@ fn a_file_has_names_on_two_mdts() {
 }
 
 /// Asks an MDT to move a name: with a refusal, the inode that it names.
-async fn rename(client: &Client, from: (Fid, &str), to: (Fid, &str)) -> Result<(), (Errno, Fid)> {
+pub(super) async fn rename(
+    client: &Client,
+    from: (Fid, &str),
+    to: (Fid, &str),
+) -> Result<(), (Errno, Fid)> {
     let request: MdsReintRename = client.rename_request(from, to);
     let call = TestCall::new(request).tagged(client.next_tag());
     let answer = client.inner.call_with(call).await.expect("an answer");

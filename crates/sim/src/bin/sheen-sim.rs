@@ -42,7 +42,7 @@ struct Arguments {
     #[arg(long)]
     moves: bool,
     /// MDTs of the file system
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=3))]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4))]
     mdts: u16,
     /// Run each seed twice, and fail where it does not go the same way
     #[arg(long)]
