@@ -49,6 +49,7 @@ typed!(
     MdsGetattrName,
     MdsGetxattr,
     MdsReadpage,
+    MdsReintMigrate,
     MdsReintCreate,
     MdsReintCreateSym,
     MdsReintLink,

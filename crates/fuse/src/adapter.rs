@@ -260,9 +260,10 @@ impl Adapter {
         let (files, name) = (self.files.clone(), convert::name(name));
         let (guard, special) = (self.mark_busy(&[parent]), self.special);
         let (called, operation) = match &new {
-            NewNode::Directory | NewNode::DirectoryOn(_) | NewNode::WishedDirectory(_) => {
-                ("mkdir", Operation::Mkdir)
-            }
+            NewNode::Directory
+            | NewNode::DirectoryOn(_)
+            | NewNode::WishedDirectory(_)
+            | NewNode::RestripedDirectory(_) => ("mkdir", Operation::Mkdir),
             NewNode::Symlink(_) => ("symlink", Operation::Symlink),
             NewNode::Node { .. } => ("mknod", Operation::Mknod),
         };

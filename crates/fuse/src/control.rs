@@ -7,7 +7,7 @@ use sheen_client::posix::{Credentials, FileHandle, FileSystem, NodeId};
 use sheen_fuse_wire::ReplyIoctl;
 use sheen_types::Errno;
 
-use crate::new_directory::{MAKE_DIRECTORY, NewDirectory};
+use crate::new_directory::{MAKE_DIRECTORY, MIGRATE, MoveName, NewDirectory, REMOVE_ENTRY};
 use crate::{advice, convert};
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
@@ -44,6 +44,8 @@ pub(crate) enum Control {
     Advise(Vec<u8>),
     AdviseAt(u64),
     MakeDirectory(NewDirectory),
+    Migrate(NewDirectory),
+    RemoveEntry(NewDirectory),
 }
 
 impl Control {
@@ -70,6 +72,8 @@ impl Control {
             LL_IOC_GROUP_LOCK => Self::GroupLock(group()?),
             LL_IOC_GROUP_UNLOCK => Self::GroupUnlock(group()?),
             MAKE_DIRECTORY => Self::MakeDirectory(NewDirectory::decode(data)?),
+            MIGRATE => Self::Migrate(NewDirectory::decode(data)?),
+            REMOVE_ENTRY => Self::RemoveEntry(NewDirectory::decode(data)?),
             LL_IOC_LADVISE => Self::AdviseAt(argument),
             number if advice::is_by_value(number) => Self::Advise(data.to_vec()),
             _ => return Err(Errno::ENOTTY),
@@ -79,7 +83,7 @@ impl Control {
     /// Whether the kernel may hold the inode's lock for it. For a call that it does not know as a change it holds none, and is
     /// to be notified at once.
     pub(crate) fn may_hold_lock(&self) -> bool {
-        !matches!(self, Self::MakeDirectory(_))
+        !matches!(self, Self::MakeDirectory(_) | Self::Migrate(_) | Self::RemoveEntry(_))
     }
 
     /// Does it.
@@ -113,8 +117,27 @@ impl Control {
             Self::AdviseAt(address) => {
                 advice::at_address(files, by.handle, (by.pid, address)).await.map(|()| Vec::new())
             }
-            Self::MakeDirectory(NewDirectory { wish, mode, name }) => {
-                files.make_wished_directory(who, node, &name, mode, wish).await.map(|()| Vec::new())
+            Self::MakeDirectory(asked) => {
+                let (mode, restripes) = (asked.mode(), asked.restripes());
+                let NewDirectory { wish, name, .. } = asked;
+                let made = match restripes {
+                    true => files.restripe_directory(who, node, &name, mode, wish).await,
+                    false => files.make_wished_directory(who, node, &name, mode, wish).await,
+                };
+                made.map(|()| Vec::new())
+            }
+            Self::Migrate(asked) => {
+                let how = asked.how()?;
+                let NewDirectory { wish, name, .. } = asked;
+                let names_only = how == MoveName::NameOnly;
+                let moved = match how {
+                    MoveName::End => files.finish_migration(who, node, &name, wish).await,
+                    _ => files.migrate_name(who, node, &name, wish, names_only).await,
+                };
+                moved.map(|()| Vec::new())
+            }
+            Self::RemoveEntry(NewDirectory { name, .. }) => {
+                files.remove_entry(who, node, &name).await.map(|()| Vec::new())
             }
         }
     }

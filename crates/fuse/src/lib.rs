@@ -65,5 +65,5 @@ pub use mount::{
     FileLocks, FuseMount, FuseMountError, FuseMountOptions, Handover, Resumed, can_resume,
     check_device, is_mount_point, mount, resume, table_of,
 };
-pub use new_directory::make_directory;
+pub use new_directory::{MoveName, make_directory, migrate_name, remove_entry};
 pub use questions::{Questions, question};

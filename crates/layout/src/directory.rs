@@ -13,7 +13,9 @@
 //!
 //! Lustre's names: `lmv_mds_md_v1`, `lmv_user_md`, `lustre_lmv.h`.
 
+mod changing;
 mod hash;
+mod restriping;
 mod stripe_name;
 mod temporary;
 mod wish;
@@ -23,6 +25,7 @@ mod captured;
 #[cfg(test)]
 mod tests;
 
+pub use changing::MigrationTarget;
 pub use hash::{UnknownHash, stripe_of};
 pub use stripe_name::{parse_stripe_name, stripe_name};
 pub use wish::{DirectoryWish, WishedStripes};
@@ -264,10 +267,16 @@ fn stripings(
     (offset, other_hash): (u32, LmvHash),
 ) -> Result<(Striping, Option<Striping>), LayoutError> {
     let all = Striping { hash, first: 0, count };
-    let Some(change) = change_of(hash)? else { return Ok((all, None)) };
     let offset = NonZeroU32::new(offset).filter(|offset| *offset <= count);
-    let offset = offset.ok_or(LayoutError::Illegal("stripes of a directory that changes"))?;
-    let other = Striping { hash: other_hash, first: 0, count: offset };
+    let offset = offset.ok_or(LayoutError::Illegal("stripes of a directory that changes"));
+    let other = |offset| Striping { hash: other_hash, first: 0, count: offset };
+    let Some(change) = change_of(hash)? else {
+        // A stripe that is through has the names of the layout to come.
+        let is_merged = hash.0 & LmvHash::MERGE != 0;
+        return Ok((if is_merged { other(offset?) } else { all }, None));
+    };
+    let offset = offset?;
+    let other = other(offset);
     match change {
         LayoutChange::Split => Ok((all, Some(other))),
         LayoutChange::Merge => Ok((other, Some(all))),

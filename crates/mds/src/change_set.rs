@@ -33,6 +33,7 @@ impl<'a> ChangeSet<'a> {
     pub(crate) fn insert_name(&mut self, directory: Fid, name: &Name, child: Child) {
         let (key, value) = (directory::key(name.as_bytes()), directory::value(child));
         self.here.insert(directory, key, value);
+        self.mdt.count_name(directory);
     }
 
     /// A name stands for this from now on, whether it was there or not.

@@ -110,7 +110,7 @@ impl Mdt {
 }
 
 /// Whether the client still has the lock of its lease of the file.
-fn holds_lease(context: &Context, file: &OpenFile, lease: LockHandle) -> bool {
+pub(crate) fn holds_lease(context: &Context, file: &OpenFile, lease: LockHandle) -> bool {
     let Some(lock) = context.target.namespace().lock(lease) else { return false };
     lock.owner == Owner::Export(context.export.handle().0)
         && lock.desc.resource == ResourceName::of_fid(file.fid)
@@ -119,6 +119,6 @@ fn holds_lease(context: &Context, file: &OpenFile, lease: LockHandle) -> bool {
 }
 
 /// The client has dropped the lock of its lease with the request.
-fn end_lease(context: &Context, lease: LockHandle) {
+pub(crate) fn end_lease(context: &Context, lease: LockHandle) {
     context.cancel_early(&LdlmRequest::cancel(vec![lease]), 0);
 }

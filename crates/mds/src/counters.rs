@@ -31,6 +31,7 @@ pub(crate) const WRITE_BYTES: usize = 20;
 const READ: usize = 21;
 const WRITE: usize = 22;
 const PUNCH: usize = 23;
+const MIGRATE: usize = 24;
 const FALLOCATE: usize = 25;
 const READPAGE: usize = 26;
 
@@ -79,6 +80,7 @@ pub(crate) fn counter_of(request: &Request) -> Option<usize> {
         Request::MdsReintUnlink(it) if is_directory(it.rec_reint.mode) => RMDIR,
         Request::MdsReintUnlink(_) => UNLINK,
         Request::MdsReintRename(_) => RENAME,
+        Request::MdsReintMigrate(_) => MIGRATE,
         Request::LdlmIntentGetattr(_) | Request::MdsGetattr(_) | Request::MdsGetattrName(_) => {
             GETATTR
         }

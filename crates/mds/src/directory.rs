@@ -18,9 +18,9 @@ pub(crate) const HASH_DOT: u64 = 1;
 /// Position of `..`.
 pub(crate) const HASH_DOT_DOT: u64 = 2;
 /// Names lie from here...
-const HASH_FIRST: u64 = 0x10;
+pub(crate) const HASH_FIRST: u64 = 0x10;
 /// ...to below this, so that a position is positive as a signed number and never the end's.
-const HASH_LIMIT: u64 = 0x7fff_ffff_ffff_0000;
+pub(crate) const HASH_LIMIT: u64 = 0x7fff_ffff_ffff_0000;
 /// Bytes of a value: FID, type.
 const VALUE_BYTES: usize = 17;
 

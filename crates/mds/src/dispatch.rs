@@ -11,13 +11,13 @@ use sheen_target::{
 };
 use sheen_types::{CounterLine, Errno, InodeBits, ResourceName};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
-use sheen_wire::messages::{
-    MdsReintCreateReply, MdsReintCreateSymReply, MdsReintSetattrReply, Request,
-};
+use sheen_wire::md::Bias;
+use sheen_wire::messages::{MdsReintCreateSymReply, MdsReintSetattrReply, Request};
 use sheen_wire::text::Chars;
 
 use crate::open_table::OpenTable;
 use crate::participant::KeyRef;
+use crate::reint::migrated;
 use crate::set_info::set_info;
 use crate::{Mdt, counters, data_version, other_mdts};
 
@@ -219,6 +219,7 @@ impl Operations for Mdt {
                 tracing::warn!(%error, "no size is vouched for until the next start");
             }
             self.clean_echo_soon(target);
+            self.restriper.changed.notify_one();
             self.placement.recovered();
         })
     }
@@ -287,13 +288,19 @@ impl Mdt {
             }
             Request::MdsReintCreate(request) => {
                 let record = &request.rec_reint;
-                let reply = self.inode(record.fid2).map(|inode| self.created(&inode, record));
-                Ok(Outcome::ok(reply.unwrap_or_else(|_| MdsReintCreateReply::default())))
+                let made = self.made_before(context, record, request.name.as_ref()).await;
+                let reply = made.map(|inode| self.created(&inode, record));
+                Ok(Outcome::ok(reply.unwrap_or_default()))
             }
             Request::MdsReintCreateSym(request) => {
                 let mdt_body = self.inode(request.rec_reint.fid2).ok();
                 let mdt_body = mdt_body.map(|inode| self.body(&inode, false));
                 Ok(Outcome::ok(MdsReintCreateSymReply { mdt_body, ..Default::default() }))
+            }
+            Request::MdsReintMigrate(request) => {
+                let is_closed = request.rec_reint.bias.contains(Bias::CLOSE_MIGRATE);
+                let reply = Some(migrated(is_closed).into());
+                Ok(Outcome { status: record.result, reply })
             }
             Request::MdsReintSetattr(request) => {
                 let mdt_body = self.inode(request.rec_reint.fid).ok();

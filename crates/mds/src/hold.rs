@@ -12,6 +12,7 @@
 //!
 //! Cost: as [`crate::exclusion`] says; two looks into the store for each name whose inode is wanted with it.
 
+use sheen_target::Incarnation;
 use sheen_types::{Errno, Fid, Name};
 use tokio::sync::MutexGuard;
 
@@ -32,6 +33,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) inodes: &'a [Fid],
     /// A directory moves to another one: no other such move may change the way to the root meanwhile.
     pub(crate) renames: bool,
+    /// The operation has excluded all of it itself on this MDT, as it is about names of other MDTs, too.
+    pub(crate) within: Option<(Incarnation, u64)>,
 }
 
 /// A name that an operation is about.
@@ -181,11 +184,12 @@ impl Mdt {
             if self.children(wanted)? != Some(children) {
                 continue;
             }
-            if self.exclusion.remote.are_free(|| wanted.uses(&children)) {
+            if self.exclusion.remote.are_free_within(wanted.within, || wanted.uses(&children)) {
                 return Ok(Some(HoldGuard { guard, _renames: renames, children }));
             }
             drop((guard, renames));
-            self.exclusion.remote.until_free(|| wanted.uses(&children)).await;
+            let remote = &self.exclusion.remote;
+            remote.until_free_within(wanted.within, || wanted.uses(&children)).await;
         }
     }
 

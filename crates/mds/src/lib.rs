@@ -69,6 +69,7 @@ mod redo;
 mod reint;
 mod remote;
 mod restrictions;
+mod restripe;
 mod rmfid;
 mod root;
 mod sequences;
@@ -95,6 +96,7 @@ pub use other_mdts::MdtView;
 pub use placement::{LayoutSettings, OstUpdateView, OstView};
 pub use rebuild::{Obstacle, Rebuilt, rebuild, rebuild_all, repair_obstacle, skip_used_objects};
 pub use redo::{Redone, RedonePart, RefusedPart, redo_offline};
+pub use restripe::RestripeSettings;
 pub use root::format_for_small_files;
 pub use sequences::has_other_mdts;
 pub use striped::DirectorySettings;
@@ -122,6 +124,7 @@ use crate::other_mdts::OtherMdts;
 use crate::participant::UnfinishedParts;
 use crate::placement::Placement;
 use crate::restrictions::Restrictions;
+use crate::restripe::Restriper;
 use crate::sequences::{Joining, Sequences};
 use crate::squash::Squash;
 use crate::striped::{SpaceOfMdts, StripeFids};
@@ -179,6 +182,7 @@ pub struct Mdt {
     placement: Placement,
     squash: Squash,
     restrictions: Restrictions,
+    restriper: Restriper,
     directory_settings: Mutex<DirectorySettings>,
     stripe_fids: StripeFids,
     space_of_mdts: SpaceOfMdts,
@@ -223,6 +227,7 @@ impl Mdt {
             unfinished: UnfinishedParts::default(),
             squash: Squash::default(),
             restrictions: Restrictions::default(),
+            restriper: Restriper::default(),
             directory_settings: Mutex::default(),
             stripe_fids: StripeFids::default(),
             space_of_mdts: SpaceOfMdts::default(),
@@ -283,7 +288,9 @@ impl Mdt {
                 | ConnectFlags::DIR_STRIPE
                 | ConnectFlags::SUBTREE
                 | ConnectFlags::FLAGS2,
-            flags2: ConnectFlags2::SUM_STATFS
+            flags2: ConnectFlags2::DIR_MIGRATE
+                | ConnectFlags2::CRUSH
+                | ConnectFlags2::SUM_STATFS
                 | ConnectFlags2::OVERSTRIPING
                 | ConnectFlags2::LOCK_CONVERT
                 | ConnectFlags2::INC_XID

@@ -273,6 +273,7 @@ impl Mdt {
         if let Some(target) = target.filter(|_| self.other_mdts.are_known()) {
             target.track_dependencies();
             self.start_completing(&target);
+            self.start_restriper(&target);
         }
     }
 

@@ -34,7 +34,11 @@ impl<'a> Walk<'a> {
         // Of one that lies elsewhere its MDT would have to be asked: clients look `..` up.
         let parent = match mdt.is_remote(parent) {
             true => parent,
-            false => mdt.master_of(parent)?.unwrap_or(parent),
+            false => match mdt.master_of(parent) {
+                // Of an MDT that is not known yet.
+                Err(Errno::ENOENT) => parent,
+                master => master?.unwrap_or(parent),
+            },
         };
         let from = hash.to_be_bytes().to_vec();
         // What a master has are its stripes: clients list those.

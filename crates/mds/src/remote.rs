@@ -62,6 +62,13 @@ impl Mdt {
             Request::MdsReintRename(it) => {
                 ([it.rec_reint.fid1, it.rec_reint.fid2], [false; 2], Errno::EXDEV)
             }
+            // Where the layout of the parent, and what it stands for, is looked up, each MDT is learnt.
+            Request::MdsReintMigrate(it) => {
+                ([it.rec_reint.fid1, it.rec_reint.fid2], [false; 2], Errno::EREMOTE)
+            }
+            Request::MdsReintRmentry(it) => {
+                ([it.rec_reint.fid1, Fid::ZERO], [true; 2], Errno::EREMOTE)
+            }
             Request::MdsReintUnlink(it) => {
                 ([it.rec_reint.fid1, it.rec_reint.fid2], [false; 2], Errno::EREMOTE)
             }
@@ -92,7 +99,7 @@ impl Mdt {
     async fn learn_mdt_of(&self, context: &Context, inode: Fid) -> Result<(), Errno> {
         let is_known = || self.sequences.find(inode.seq).is_some();
         if self.has_other_mdts() && inode.seq >= fid_seq::NORMAL && !is_known() {
-            match self.holder(context, inode.seq).await {
+            match self.holder(&context.target, inode.seq).await {
                 // What has no holder is refused by the operation.
                 Ok(_) | Err(Errno::ENOENT) => {}
                 Err(errno) => return Err(errno),

@@ -95,11 +95,15 @@ impl Mdt {
                 Ok(Step::DotDot) => return Err(Errno::EINVAL),
                 step => step?,
             };
-            let directory = match &step {
-                Step::Name(name) => self.directory_with(at.fid, name.as_bytes())?,
-                Step::Dot | Step::DotDot => at.fid,
+            let (directory, before) = match &step {
+                Step::Name(name) => self.directories_with(at.fid, name.as_bytes())?,
+                Step::Dot | Step::DotDot => (at.fid, None),
             };
-            let found = self.child(&self.inode(directory)?, &step)?.ok_or(Errno::ENOENT)?;
+            let found = match (self.child(&self.inode(directory)?, &step)?, before) {
+                (None, Some(before)) => self.child(&self.inode(before)?, &step)?,
+                (found, _) => found,
+            };
+            let found = found.ok_or(Errno::ENOENT)?;
             at = self.inode(found.fid)?;
         }
         if !at.is_directory() {

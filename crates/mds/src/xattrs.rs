@@ -41,6 +41,12 @@ impl XattrsOf for dyn Store + '_ {
     }
 }
 
+impl XattrsOf for sheen_store::Xattrs {
+    fn xattr_of(&self, _: Fid, name: &str) -> Result<Option<Bytes>, Errno> {
+        Ok(self.get(name))
+    }
+}
+
 /// Attributes of ours that no client has business with.
 pub(crate) fn is_internal(name: &str) -> bool {
     name.starts_with("sheen.")

@@ -34,6 +34,7 @@ fn of_mdt(request: &Request) -> Option<Fid> {
         Request::MdsReintOpen(it) => it.rec_reint.fid1,
         Request::MdsReintLink(it) => it.rec_reint.fid1,
         Request::MdsReintUnlink(it) => it.rec_reint.fid1,
+        Request::MdsReintRmentry(it) => it.rec_reint.fid1,
         Request::MdsReintRename(it) => it.rec_reint.fid1,
         Request::MdsReintMigrate(it) => it.rec_reint.fid1,
         Request::MdsReintSetxattr(it) => it.rec_reint.fid,

@@ -11,6 +11,7 @@ use sheen_store::Store;
 use sheen_target::{RecoveryStatus, Target};
 use sheen_types::{Instant, TargetKind};
 
+use crate::changing;
 use crate::cluster::Client;
 use crate::damage;
 use crate::hostile;
@@ -152,6 +153,8 @@ pub(crate) async fn finish(sim: &Arc<Sim>) -> Result<(), String> {
     }
     let client = Arc::clone(&sim.cluster.clients[last]);
     within(sim, "the last client unmounts".to_owned(), async move { client.stop().await }).await?;
+    // What the last one has ended was made by several MDTs, too.
+    several_mdts::nothing_is_left(sim).await?;
     if sim.extras().hostile {
         hostile::leaves_nothing(sim).await?;
     }
@@ -231,6 +234,7 @@ fn check_disks(sim: &Sim) -> Result<(), String> {
     if let Some(text) = restored::made_again(sim) {
         return Err(text);
     }
+    changing::nothing_is_left(sim)?;
     let mut check = Consistency::default();
     let broken = |error: CheckError| format!("{error:?}");
     // This kind of store does not list all that it holds.

@@ -29,7 +29,7 @@ const DOWN_MAX: Duration = Duration::from_secs(20);
 /// How long a client may keep what it has accepted before it writes it.
 const UNWRITTEN_MAX: Duration = Duration::from_secs(60);
 /// The layout of a file, as its MDT keeps it.
-const LAYOUT: &str = "trusted.lov";
+pub(crate) const LAYOUT: &str = "trusted.lov";
 /// How often a place is looked for that holds bytes.
 const TRIES: u64 = 8;
 
@@ -169,6 +169,7 @@ fn places_with(sim: &Sim, bytes: impl Fn(&TargetName, Fid) -> Option<u64>) -> Ve
         let model = sim.model.lock();
         model.files.fids().chain(model.logs.fids()).collect()
     };
+    let files: Vec<Fid> = files.into_iter().flat_map(|file| sim.fids_of(file)).collect();
     places_of(sim, &files, bytes)
 }
 
@@ -192,7 +193,7 @@ fn places_of(
                     }
                 };
                 let bytes = bytes(&target, object)?;
-                Some(ObjectData { file: *file, target, object, mapping, bytes })
+                Some(ObjectData { file: sim.identity(*file), target, object, mapping, bytes })
             }));
         }
     }
@@ -260,17 +261,23 @@ pub(crate) fn explains(sim: &Sim, problem: &Problem) -> bool {
 /// # Errors
 /// Those of a store.
 pub(crate) fn unnamed(sim: &Sim, problems: &[Problem]) -> Result<Option<String>, StoreError> {
+    // No client may have looked at an inode since it has moved.
+    for (_, disk) in sim.cluster.targets(TargetKind::Mdt) {
+        disk.store().fids().into_iter().for_each(|fid| _ = sim.identity(fid));
+    }
     for damaged in &sim.damaged_objects.lock().0 {
         let Some(store) = sim.store_of(&damaged.target) else { continue };
         if !store.damaged().contains(&damaged.object) || !is_used(sim, damaged)? {
             continue;
         }
         let (target, object) = (damaged.target.to_string(), damaged.object.to_string());
-        let file = damaged.file.to_string();
+        let files: Vec<_> = sim.fids_of(damaged.file).iter().map(Fid::to_string).collect();
         let names = |it: &Problem| {
-            it.target == target && it.text.contains(&object) && it.text.contains(&file)
+            let names_file = files.iter().any(|file| it.text.contains(file));
+            it.target == target && it.text.contains(&object) && names_file
         };
         if !problems.iter().any(names) {
+            let file = damaged.file;
             return Ok(Some(format!("{object} of {file} at {target} is damaged and not named")));
         }
     }
@@ -278,20 +285,23 @@ pub(crate) fn unnamed(sim: &Sim, problems: &[Problem]) -> Result<Option<String>,
 }
 
 fn is_used(sim: &Sim, damaged: &DamagedObject) -> Result<bool, StoreError> {
+    let files = sim.fids_of(damaged.file);
     for (_, disk) in sim.cluster.targets(TargetKind::Mdt) {
         let store = disk.store();
-        let layout = match store.xattr(damaged.file, LAYOUT) {
-            Err(StoreError::NoObject(_)) => continue,
-            layout => layout?,
-        };
-        let layout = layout.and_then(|layout| sheen_layout::parse(&layout).ok().flatten());
-        let is_its = |layout: sheen_layout::Layout| {
-            layout.objects().any(|(_, stripe)| {
-                stripe.map_or(damaged.file, |stripe| stripe.object) == damaged.object
-            })
-        };
-        if layout.is_some_and(is_its) {
-            return Ok(true);
+        for file in &files {
+            let layout = match store.xattr(*file, LAYOUT) {
+                Err(StoreError::NoObject(_)) => continue,
+                layout => layout?,
+            };
+            let layout = layout.and_then(|layout| sheen_layout::parse(&layout).ok().flatten());
+            let is_its = |layout: sheen_layout::Layout| {
+                layout.objects().any(|(_, stripe)| {
+                    stripe.map_or(*file, |stripe| stripe.object) == damaged.object
+                })
+            };
+            if layout.is_some_and(is_its) {
+                return Ok(true);
+            }
         }
     }
     Ok(false)

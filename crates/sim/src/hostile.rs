@@ -129,13 +129,17 @@ pub(crate) async fn attack(sim: &Arc<Sim>, end: Instant) {
             for _ in 0..=random.below(BURST) {
                 let packet = requests.next_packet();
                 let servers = &sim.cluster.servers;
-                let osts = servers.len() as u64 - 1;
+                let any_of =
+                    |numbers: &[usize]| numbers[random.below(numbers.len() as u64) as usize];
                 let number = match ServerKind::of(packet.portal) {
-                    _ if random.below(ASTRAY_ONE_IN) == 0 => random.below(osts + 1),
-                    ServerKind::Ost => 1 + random.below(osts),
+                    _ if random.below(ASTRAY_ONE_IN) == 0 => {
+                        random.below(servers.len() as u64) as usize
+                    }
+                    ServerKind::Ost => any_of(&sim.cluster.osts()),
+                    ServerKind::Mdt if sim.options.mdts > 1 => any_of(&sim.cluster.mdts()),
                     ServerKind::Mgs | ServerKind::Mdt => 0,
                 };
-                let (to, bits) = (servers[number as usize].nid, MatchBits(packet.xid));
+                let (to, bits) = (servers[number].nid, MatchBits(packet.xid));
                 process.lnet.put(to, packet.portal, bits, 0, vec![packet.bytes]);
             }
             let pause = Duration::from_millis(random.below(PAUSE_MAX.as_millis() as u64));

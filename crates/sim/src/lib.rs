@@ -20,12 +20,14 @@
 //!
 //! `cargo xtask sim --seed N` replays a seed; `-v` shows its operations and faults.
 
+mod changing;
 mod checks;
 mod cluster;
 mod damage;
 mod evicted;
 mod faults;
 mod hostile;
+mod identities;
 mod lost_objects;
 mod model;
 mod restored;

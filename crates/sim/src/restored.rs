@@ -154,7 +154,8 @@ pub(crate) async fn inject(sim: &Arc<Sim>, end: Instant) {
     let random = sim.more_random();
     let part = |most: Duration| Duration::from_millis(random.below(most.as_millis() as u64));
     sim.sleep(faults::PEACE + part(PAUSE_MAX)).await;
-    let number = 1 + random.below(sim.cluster.servers.len() as u64 - 1) as usize;
+    let osts = sim.cluster.osts();
+    let number = osts[random.below(osts.len() as u64) as usize];
     let age = AGE_MIN + part(AGE_MAX - AGE_MIN);
     let is_refused = random.below(3) == 0;
     let time = part(if is_refused { LONG_MAX } else { DOWN_MAX });
@@ -181,7 +182,7 @@ async fn restore(sim: &Arc<Sim>, number: usize, age: Duration, time: Duration) {
     let hosted = &sim.cluster.servers[number].hosted[0];
     let (copy, since) = (hosted.disk.store().kill(), sim.now());
     let (of_copy, restarts) = (committed(sim, number), sim.cluster.servers[number].starts());
-    let mdt_starts = sim.cluster.servers[0].starts();
+    let (mdt_starts, _) = sim.cluster.mdts_state();
     sim.say(format_args!("a copy of {:?} is taken", hosted.kind));
     sim.sleep(age.saturating_sub(HEARD_WITHIN)).await;
     let reported = committed(sim, number);
@@ -189,7 +190,7 @@ async fn restore(sim: &Arc<Sim>, number: usize, age: Duration, time: Duration) {
     let server = &sim.cluster.servers[number];
     // A client that learnt of it was connected all the time.
     let is_steady = server.is_serving() && server.starts() == restarts && age > HEARD_WITHIN;
-    let must_be_reported = is_steady && reported > of_copy && sim.cluster.servers[0].is_serving();
+    let must_be_reported = is_steady && reported > of_copy && sim.cluster.mdts_state().1;
     if !server.is_up() {
         return;
     }
@@ -208,7 +209,7 @@ async fn restore(sim: &Arc<Sim>, number: usize, age: Duration, time: Duration) {
     let starts = server.starts();
     sim.sleep(BACK_WITHIN).await;
     // An MDT that restarted meanwhile has forgotten what was reported to it, and may be the only one that knew.
-    let mdt_remembers = sim.cluster.servers[0].starts() == mdt_starts;
+    let mdt_remembers = sim.cluster.mdts_state().0 == mdt_starts;
     if must_be_reported && mdt_remembers && server.is_serving() && server.starts() == starts {
         check_reported(sim, number, (of_copy, reported));
     }

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sheen_types::Instant;
+use sheen_types::{Fid, Instant};
 use sheen_vnet::{NetworkConditions, SeededRandom, Virtual};
+use tokio::sync::Notify;
 
 use crate::checks;
 use crate::cluster::{Cluster, Shape};
@@ -16,11 +18,12 @@ use crate::damage::{self, DamagedObjects};
 use crate::evicted::Evicted;
 use crate::faults;
 use crate::hostile;
+use crate::identities::Identities;
 use crate::lost_objects::LostObjects;
 use crate::model::{FileLocks, Files, Log, Losses, Marks, Names, Stale, Writer};
 use crate::restored::{self, Lines, Restored};
 use crate::stops;
-use crate::work;
+use crate::work::{self, Migration};
 
 /// Within this time an operation ends once nothing fails any more: recovery of a target that waits for lost
 /// clients, an eviction for a lock that is not cancelled, and as much again.
@@ -41,6 +44,10 @@ const PHANTOM_MAX: Duration = Duration::from_secs(150);
 const SMALL_ONE_IN: u64 = 8;
 /// What such an OST holds at least; the files of all clients together are some MiB.
 const OST_BYTES_MIN: u64 = 256 << 10;
+/// From how many names on MDTs split directories, in seeds where they do.
+const SPLITS_FROM: u64 = 4;
+/// One seed with several MDTs in so many has all of them on one node.
+const ON_ONE_NODE_ONE_IN: u64 = 5;
 /// So many things may be broken at the same time; one of them in many seeds.
 const FAULTS_AT_ONCE: u64 = 3;
 /// One seed in so many has each kind of [`Extras`].
@@ -52,6 +59,11 @@ const LOOK: Duration = Duration::from_millis(200);
 const LOOK_QUIET: Duration = Duration::from_secs(1);
 /// Steps of the log that a failure shows.
 const LAST_LINES: usize = 40;
+
+/// Whether all MDTs are on one node, and die together.
+fn are_on_one_node(options: Options) -> bool {
+    options.mdts > 1 && options.seed % ON_ONE_NODE_ONE_IN == ON_ONE_NODE_ONE_IN - 1
+}
 
 fn is_small(seed: u64) -> bool {
     seed % SMALL_ONE_IN == SMALL_ONE_IN - 1
@@ -102,11 +114,9 @@ pub struct Options {
 
 impl Options {
     fn extras(&self) -> Extras {
-        match (self.faults, self.mdts) {
-            (true, 1) => self.extras.unwrap_or_else(|| Extras::of(self.seed)),
-            // The other ones know of one MDT.
-            (true, _) => Extras { stops: Extras::of(self.seed).stops, ..Extras::default() },
-            (false, _) => Extras::default(),
+        match self.faults {
+            true => self.extras.unwrap_or_else(|| Extras::of(self.seed)),
+            false => Extras::default(),
         }
     }
 }
@@ -173,6 +183,8 @@ struct Running {
     by: Writer,
     since: Instant,
     text: String,
+    /// The paths of the names that it changes.
+    names: Vec<String>,
 }
 
 #[derive(Default)]
@@ -210,10 +222,15 @@ pub(crate) struct Sim {
     pub(crate) lines: Lines,
     pub(crate) captures_log: bool,
     pub(crate) evicted: Mutex<Evicted>,
+    pub(crate) identities: Identities,
+    /// Migrations that may not have come to their end, of each directory.
+    unfinished: Mutex<BTreeMap<Fid, Vec<Migration>>>,
     pub(crate) looked: Mutex<checks::Looked>,
     /// Of the faults that not all seeds have.
     more_random: SeededRandom,
     record: Mutex<Record>,
+    /// For those that look on.
+    change_begun: Notify,
 }
 
 impl Sim {
@@ -222,6 +239,7 @@ impl Sim {
         let random = world.random();
         let shape = Shape {
             mdts: options.mdts,
+            on_one_node: are_on_one_node(options),
             osts: 1 + random.below(3) as u16,
             clients: 2 + random.below(2) as u16,
             ost_bytes: is_small(options.seed)
@@ -229,6 +247,7 @@ impl Sim {
             // Always, as by default, and never.
             keeps_from: [1, 5, 0][(options.seed % 3) as usize],
             squashes: options.extras().hostile,
+            splits_from: (options.moves && options.mdts > 1 && options.seed % 2 == 0).then_some(SPLITS_FROM),
         };
         let cluster = Cluster::new(shape);
         Arc::new(Self {
@@ -242,9 +261,12 @@ impl Sim {
             // Unless another client reads them.
             captures_log: options.extras().restored && std::env::var_os("RUST_LOG").is_none(),
             evicted: Mutex::default(),
+            identities: Identities::default(),
+            unfinished: Mutex::default(),
             looked: Mutex::default(),
             more_random: SeededRandom::new(options.seed.rotate_left(32) ^ EXTRAS),
             record: Mutex::new(Record { open: true, ..Record::default() }),
+            change_begun: Notify::new(),
         })
     }
 
@@ -297,6 +319,29 @@ impl Sim {
         }
     }
 
+    /// A directory may be between two layouts from now on, until this migration is ended. Whether it was not before.
+    pub(crate) fn begins_migration(&self, directory: Fid, migration: &Migration) -> bool {
+        let mut unfinished = self.unfinished.lock();
+        let of_directory = unfinished.entry(directory).or_default();
+        let begun = of_directory.len();
+        of_directory.retain(|begun| begun != migration);
+        let is_new = of_directory.len() == begun;
+        of_directory.push(migration.clone());
+        is_new
+    }
+
+    /// It was refused.
+    pub(crate) fn does_not_migrate(&self, directory: Fid, migration: &Migration) {
+        if let Some(of_directory) = self.unfinished.lock().get_mut(&directory) {
+            of_directory.retain(|begun| begun != migration);
+        }
+    }
+
+    /// What may have begun to migrate a directory, the last one last.
+    pub(crate) fn unfinished(&self, directory: Fid) -> Vec<Migration> {
+        self.unfinished.lock().get(&directory).cloned().unwrap_or_default()
+    }
+
     /// Whether operations may still begin.
     pub(crate) fn is_open(&self) -> bool {
         let record = self.record.lock();
@@ -305,14 +350,49 @@ impl Sim {
 
     /// An operation begins; answers its number.
     pub(crate) fn begin(&self, by: Writer, text: String) -> u64 {
+        self.begin_change(by, text, Vec::new())
+    }
+
+    /// The same of one that changes names, by their paths.
+    pub(crate) fn begin_change(&self, by: Writer, text: String, names: Vec<String>) -> u64 {
         let since = self.now();
+        let is_change = !names.is_empty();
         let mut record = self.record.lock();
         record.operations += 1;
         let number = record.operations;
-        record.running.insert(number, Running { by, since, text: text.clone() });
+        record.running.insert(number, Running { by, since, text: text.clone(), names });
         drop(record);
         self.say(format_args!("client {by}: operation {number}: {text}"));
+        if is_change {
+            self.change_begun.notify_waiters();
+        }
         number
+    }
+
+    /// The newest change of names that is under way, with their paths, as soon as there is one after this; `None` at the end.
+    pub(crate) async fn next_change(&self, after: u64) -> Option<(u64, Vec<String>)> {
+        loop {
+            let mut begun = pin!(self.change_begun.notified());
+            begun.as_mut().enable();
+            if !self.is_open() {
+                return None;
+            }
+            let newest = {
+                let record = self.record.lock();
+                let changes = record.running.range(after + 1..).rev();
+                let mut changes = changes.filter(|(_, running)| !running.names.is_empty());
+                changes.next().map(|(number, running)| (*number, running.names.clone()))
+            };
+            if newest.is_some() {
+                return newest;
+            }
+            begun.await;
+        }
+    }
+
+    /// Whether an operation is under way.
+    pub(crate) fn is_running(&self, operation: u64) -> bool {
+        self.record.lock().running.contains_key(&operation)
     }
 
     /// It has ended. When it began.
@@ -465,6 +545,7 @@ impl Sim {
 
     fn close(&self) {
         self.record.lock().open = false;
+        self.change_begun.notify_waiters();
     }
 
     fn fault(&self) -> Option<String> {
@@ -479,11 +560,7 @@ impl Sim {
 
     /// Whether some operation is under way that changes names.
     pub(crate) fn changes_names(&self) -> bool {
-        let record = self.record.lock();
-        let is_one = |text: &str| {
-            ["mkdir", "rmdir", "rename", "link", "unlink"].iter().any(|it| text.starts_with(it))
-        };
-        record.running.values().any(|running| is_one(&running.text))
+        self.record.lock().running.values().any(|running| !running.names.is_empty())
     }
 
     fn running(&self) -> Option<String> {

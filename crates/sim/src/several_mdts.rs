@@ -8,12 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_assembly::Role;
+use sheen_layout::directory::LayoutChange;
 use sheen_mds::{MdtAtRest, check_all, redo_offline};
 use sheen_store::{Store, StoreError};
 use sheen_store_mem::StoreMem;
 use sheen_types::futures::all;
 use sheen_types::{Fid, MdtIndex, TargetKind};
 
+use crate::changing;
 use crate::faults::{self, CUT_MAX, DOWN_MAX, Ending};
 use crate::run::Sim;
 
@@ -27,10 +29,15 @@ const CHANGE_WITHIN: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_micros(200);
 const CHANGE_MAX: Duration = Duration::from_millis(15);
 
+/// The same of splits and merges, which are made in several steps.
+const SPLIT_WITHIN: Duration = Duration::from_secs(20);
+const LOOK_FOR_SPLITS: Duration = Duration::from_millis(5);
+const SPLIT_MAX: Duration = Duration::from_millis(60);
+
 /// One thing that concerns several MDTs.
 pub(crate) async fn fail(sim: &Arc<Sim>) {
     match sim.random().below(3) {
-        0 => part_two(sim).await,
+        0 if sim.cluster.mdts().len() > 1 => part_two(sim).await,
         _ => kill_some(sim).await,
     }
 }
@@ -40,7 +47,10 @@ async fn kill_some(sim: &Arc<Sim>) {
     let mdts = sim.cluster.mdts();
     let chosen = 1 + sim.random().below((1 << mdts.len()) - 1);
     let power = sim.random().below(2) == 0;
-    wait_for_a_change(sim).await;
+    match sim.changes_fids() && sim.random().below(2) == 0 {
+        true => wait_for_a_split(sim).await,
+        false => wait_for_a_change(sim).await,
+    }
     let ending = if power { Ending::LosesPower } else { Ending::Killed };
     let dying = mdts.iter().enumerate().filter(|(at, _)| chosen >> at & 1 == 1);
     let outages = dying.map(|(_, number)| {
@@ -60,11 +70,26 @@ async fn wait_for_a_change(sim: &Sim) {
     sim.sleep(Duration::from_micros(sim.random().below(most))).await;
 }
 
+/// Until MDTs move names by themselves, if they begin soon, and some of the time that they need.
+async fn wait_for_a_split(sim: &Sim) {
+    let limit = sim.now() + SPLIT_WITHIN;
+    let is_own = |it: &changing::Changing| it.change != LayoutChange::Migration;
+    while !changing::changing(sim).iter().any(is_own) && sim.now() < limit {
+        sim.sleep(LOOK_FOR_SPLITS).await;
+    }
+    let most = SPLIT_MAX.as_micros() as u64;
+    sim.sleep(Duration::from_micros(sim.random().below(most))).await;
+}
+
 /// Two MDTs do not reach each other; all clients reach both.
 async fn part_two(sim: &Arc<Sim>) {
     let mut mdts = sim.cluster.mdts();
     let mut take = || mdts.swap_remove(sim.random().below(mdts.len() as u64) as usize);
     let (one, two) = (take(), take());
+    if sim.random().below(2) == 0 {
+        // Of a change that is under way one may get its part, and the other one not.
+        wait_for_a_change(sim).await;
+    }
     let [one, two] = [one, two].map(|number| sim.cluster.servers[number].nid);
     let time = faults::part(sim, CUT_MAX);
     sim.say(format_args!("FAULT: {one} and {two} do not reach each other for {time:?}"));

@@ -11,8 +11,6 @@ use sheen_types::Instant;
 use crate::faults::{self, Ending};
 use crate::run::Sim;
 
-/// The server that hosts the MDT.
-const MDT: usize = 0;
 /// Longest pause before the next one.
 const PAUSE_MAX: Duration = Duration::from_secs(90);
 /// Longest time without the server, when it was killed and when it was stopped.
@@ -62,23 +60,28 @@ async fn stop_some(sim: &Arc<Sim>) {
     }
 }
 
-/// The MDT, while replays wait for those of a client that was cut off just before it died: they must not be executed
+/// An MDT, while replays wait for those of a client that was cut off just before it died: they must not be executed
 /// without these, which the next start would take for durable then. No eviction is allowed for it.
 async fn stop_while_a_client_is_late(sim: &Arc<Sim>) {
     let late = sim.more_random().below(sim.cluster.clients.len() as u64 - 1) as usize;
     let late = sim.cluster.clients[late].nid;
+    let mdts = sim.cluster.mdts();
+    let mdt = match mdts[..] {
+        [only] => only,
+        _ => mdts[sim.more_random().below(mdts.len() as u64) as usize],
+    };
     sim.say(format_args!("FAULT: {late} comes late to an MDT that is stopped meanwhile"));
     sim.world.set_cut_off(late.address(), true);
-    faults::outage(sim, MDT, Ending::Killed, part(sim, SHORT_DOWN_MAX), || ()).await;
+    faults::outage(sim, mdt, Ending::Killed, part(sim, SHORT_DOWN_MAX), || ()).await;
     let begin = sim.now();
     let replays_wait = || {
-        let served = sim.cluster.servers[MDT].served();
+        let served = sim.cluster.servers[mdt].served();
         served.iter().any(|it| it.target.view().recovery.queued > 0)
     };
     while sim.now().since(begin) < SHORT_WINDOW_MAX && !replays_wait() {
         sim.sleep(LOOK).await;
     }
-    stop(sim, MDT, part(sim, SHORT_DOWN_MAX)).await;
+    stop(sim, mdt, part(sim, SHORT_DOWN_MAX)).await;
     sim.world.set_cut_off(late.address(), false);
     sim.evicted.lock().delays(sim.now());
 }

@@ -47,7 +47,9 @@ fn cancelled_early(request: &Request) -> Option<(&LdlmRequest, usize)> {
         Request::MdsReintCreateSym(request) => request.dlm_req.as_ref(),
         Request::MdsReintLink(request) => request.dlm_req.as_ref(),
         Request::MdsReintUnlink(request) => request.dlm_req.as_ref(),
+        Request::MdsReintRmentry(request) => request.dlm_req.as_ref(),
         Request::MdsReintRename(request) => request.dlm_req.as_ref(),
+        Request::MdsReintMigrate(request) => request.dlm_req.as_ref(),
         Request::MdsReintSetxattr(request) => request.dlm_req.as_ref(),
         Request::MdsSwapLayouts(request) => request.dlm_req.as_ref(),
         _ => return request.enqueued_lock().map(|lock| (lock, 1)),
@@ -336,4 +338,25 @@ fn echoed(enqueue: &EnqueueRequest) -> LockFlags {
         | WireFlags::TEST_LOCK
         | WireFlags::REPLAY;
     LockFlags::from_request(enqueue.flags & asked)
+}
+
+#[cfg(test)]
+mod tests {
+    use sheen_wire::messages::{MdsReintMigrate, MdsReintRmentry};
+
+    use super::*;
+
+    #[test]
+    fn a_migration_and_a_bare_name_s_removal_cancel_locks_early() {
+        let dlm_req = Some(LdlmRequest::cancel(vec![LockHandle(7)]));
+        let migrate = MdsReintMigrate { dlm_req: dlm_req.clone(), ..MdsReintMigrate::default() };
+        let remove = MdsReintRmentry { dlm_req: dlm_req.clone(), ..MdsReintRmentry::default() };
+        for request in [Request::from(migrate), Request::from(remove)] {
+            let found = cancelled_early(&request);
+            assert_eq!(
+                found.map(|(locks, first)| (Some(locks.clone()), first)),
+                Some((dlm_req.clone(), 0))
+            );
+        }
+    }
 }

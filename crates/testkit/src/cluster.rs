@@ -34,6 +34,38 @@ const EBUSY: i32 = 16;
 /// Lines of each log that a failure shows.
 const LOG_LINES: usize = 40;
 
+/// The working directory of a test that runs in stripes: short, as a socket in it has a path of at most 107 bytes.
+const STRIPED: &str = "s";
+
+/// The working directory that `SHEEN_TEST_STRIPED` asks for: `4` is one in stripes on four MDTs, one on each, and `4/2` one
+/// of four stripes on two MDTs. What is made in it is the same.
+#[derive(Debug, PartialEq, Eq)]
+struct Striping {
+    mdts: u32,
+    /// The option of `lfs mkdir`, and its value.
+    count: [String; 2],
+}
+
+impl Striping {
+    /// # Errors
+    /// A line where the variable says something else.
+    fn asked() -> Outcome<Option<Self>> {
+        let asked = std::env::var("SHEEN_TEST_STRIPED").ok().filter(|asked| !asked.is_empty());
+        asked.map(|asked| Self::read(&asked)).transpose()
+    }
+
+    fn read(asked: &str) -> Outcome<Self> {
+        let number = |text: &str| text.parse::<u32>().context("SHEEN_TEST_STRIPED");
+        Ok(match asked.split_once('/') {
+            Some((stripes, mdts)) => {
+                let count = ["-C".to_owned(), number(stripes)?.to_string()];
+                Self { mdts: number(mdts)?, count }
+            }
+            None => Self { mdts: number(asked)?, count: ["-c".to_owned(), asked.to_owned()] },
+        })
+    }
+}
+
 /// A running file system. Dropped, it is unmounted, stopped and removed.
 #[derive(Debug)]
 pub struct Cluster {
@@ -41,6 +73,7 @@ pub struct Cluster {
     sockets: PathBuf,
     osts: u32,
     options: Vec<String>,
+    striping: Option<Striping>,
     mounts: Mutex<Vec<(PathBuf, Child)>>,
     /// Ends after its folder is removed.
     claim: Claim,
@@ -59,9 +92,29 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// The same with a working directory in stripes, whatever is asked for of all tests: `striping` as in
+    /// `SHEEN_TEST_STRIPED`.
+    pub fn start_striped(name: &str, osts: u32, striping: &str) -> Outcome<Self> {
+        let cluster = Self::prepare_in(name, osts, &[], Some(Striping::read(striping)?))?;
+        cluster.up()?;
+        Ok(cluster)
+    }
+
     /// All of it but the start: for tests of the start. Its folder and its addresses are no other cluster's as long as it
     /// lives.
     pub fn prepare(name: &str, osts: u32, options: &[&str]) -> Outcome<Self> {
+        // A test of MDTs says itself where its directories lie.
+        let is_of_mdts = options.contains(&"--mdts");
+        let striping = if is_of_mdts { None } else { Striping::asked()? };
+        Self::prepare_in(name, osts, options, striping)
+    }
+
+    fn prepare_in(
+        name: &str,
+        osts: u32,
+        options: &[&str],
+        striping: Option<Striping>,
+    ) -> Outcome<Self> {
         ensure(Path::new("/dev/fuse").exists(), || {
             "/dev/fuse is missing: load the module (modprobe fuse), or give it to the container \
              (--device /dev/fuse)"
@@ -69,16 +122,21 @@ impl Cluster {
         })?;
         let folder = format!("{name}-{}", std::process::id());
         let claim = Claim::of(&root().join("target/e2e").join(folder))?;
+        let mut options: Vec<_> = options.iter().map(|option| (*option).to_owned()).collect();
+        if let Some(striping) = &striping {
+            options.extend(["--mdts".to_owned(), striping.mdts.to_string()]);
+        }
         let cluster = Self {
             program: program()?,
             sockets: run_folder()?,
             osts,
-            options: options.iter().map(|option| (*option).to_owned()).collect(),
+            options,
+            striping,
             mounts: Mutex::default(),
             claim,
         };
         cluster.clear()?;
-        for path in [cluster.dir(), cluster.mnt(), cluster.logs()] {
+        for path in [cluster.dir(), cluster.mount_point(), cluster.logs()] {
             fs::create_dir_all(&path).context(path.display())?;
         }
         Ok(cluster)
@@ -120,8 +178,23 @@ impl Cluster {
     }
 
     /// The mount point.
-    pub fn mnt(&self) -> PathBuf {
+    pub fn mount_point(&self) -> PathBuf {
         self.folder().join("mnt")
+    }
+
+    /// Where tests work: the mount point, or a directory in stripes there if that is asked for ([`Striping`]).
+    pub fn mnt(&self) -> PathBuf {
+        self.working_directory(&self.mount_point())
+    }
+
+    /// Whether the working directory is in stripes; it is no mount point then.
+    pub fn is_striped(&self) -> bool {
+        self.striping.is_some()
+    }
+
+    fn working_directory(&self, mount_point: &Path) -> PathBuf {
+        let striped = self.striping.as_ref().map(|_| mount_point.join(STRIPED));
+        striped.unwrap_or_else(|| mount_point.to_owned())
     }
 
     /// Where the outputs of its commands go.
@@ -175,7 +248,7 @@ impl Cluster {
 
     /// `sheen up`: starts what does not run.
     pub fn up(&self) -> Outcome {
-        let (dir, mnt) = (self.dir(), self.mnt());
+        let (dir, mnt) = (self.dir(), self.mount_point());
         let (dir, mnt) = (dir.to_string_lossy(), mnt.to_string_lossy());
         let osts = self.osts.to_string();
         let mut arguments = vec!["up", "--dir", &dir, "--mount", &mnt, "--osts", &osts];
@@ -186,7 +259,21 @@ impl Cluster {
         }
         arguments.extend(self.options.iter().map(String::as_str));
         self.must(&arguments)?;
-        ensure(is_mounted(&self.mnt()), || format!("{mnt}: `sheen up` did not mount it"))
+        ensure(is_mounted(&self.mount_point()), || format!("{mnt}: `sheen up` did not mount it"))?;
+        match &self.striping {
+            Some(striping) if !is_made => self.stripe(striping),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the working directory, and has all that is made in it be in stripes, too.
+    fn stripe(&self, striping: &Striping) -> Outcome {
+        let path = self.mnt();
+        let path = path.to_string_lossy();
+        let [option, count] = &striping.count;
+        self.must(&["lfs", "mkdir", option, count, &path])?;
+        let default = ["lfs", "setdirstripe", "-D", option, count, "--max-inherit", "-1", &path];
+        self.must(&default).map(|_| ())
     }
 
     /// `sheen down`: unmounts and stops everything.
@@ -210,7 +297,7 @@ impl Cluster {
             is_done
         })?;
         self.must(&down)?;
-        ensure(!is_mounted(&self.mnt()), || "`sheen down` left the mount".to_owned())
+        ensure(!is_mounted(&self.mount_point()), || "`sheen down` left the mount".to_owned())
     }
 
     /// A further mount of the file system, by a process of its own.
@@ -268,7 +355,7 @@ impl Cluster {
         self.lock_mounts().push((path.clone(), child));
         let mounted = wait_until("the second mount", PATIENCE, || is_mounted(&path));
         mounted.map_err(|error| format!("{error}\n{}", self.report()))?;
-        Ok(path)
+        Ok(self.working_directory(&path))
     }
 
     /// What a client mounts: `MGSNID:/FSNAME`.
@@ -300,7 +387,7 @@ impl Cluster {
     /// Kills the mount's keeper, and with it the mount process.
     pub fn kill_mount(&self) -> Outcome {
         let (keeper, served) = (self.keeper_pid()?, self.mount_pid()?);
-        unmount_lazily(&self.mnt());
+        unmount_lazily(&self.mount_point());
         kill_keeper(keeper, served)
     }
 
@@ -347,7 +434,7 @@ impl Cluster {
         // What does not go down by asking is ended below.
         let _ = process::run(&mut down, &self.logs().join("last-down"), Duration::from_secs(30));
         let mut more_mounts = self.take_mounts();
-        let paths = more_mounts.iter().map(|(path, _)| path.clone()).chain([self.mnt()]);
+        let paths = more_mounts.iter().map(|(path, _)| path.clone()).chain([self.mount_point()]);
         paths.for_each(|path| unmount_lazily(&path));
         for sockets in [self.sockets.clone(), self.elsewhere()] {
             for pid in process::with_environment(&format!("SHEEN_RUN_DIR={}", sockets.display())) {
@@ -505,4 +592,17 @@ fn unmount_second(path: &Path, mut child: Child) -> Outcome {
 fn is_log(path: &Path) -> bool {
     path.extension()
         .is_some_and(|extension| ["log", "out", "err"].iter().any(|known| extension == *known))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stripes_are_asked_for_on_so_many_mdts() {
+        let read = |asked| Striping::read(asked).map(|it| (it.mdts, it.count.join(" ")));
+        assert_eq!(read("4"), Ok((4, "-c 4".to_owned())));
+        assert_eq!(read("4/2"), Ok((2, "-C 4".to_owned())));
+        assert!(read("four").is_err());
+    }
 }

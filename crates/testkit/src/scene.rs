@@ -35,6 +35,21 @@ pub fn scene(
     );
 }
 
+/// As [`scene`], in a working directory in stripes (`Cluster::start_striped`).
+///
+/// # Panics
+///
+/// As [`scene`].
+pub fn striped_scene(
+    name: &str,
+    striping: &str,
+    limit: Duration,
+    body: impl FnOnce(&Cluster) -> Outcome + Send + 'static,
+) {
+    let cluster = Cluster::start_striped(name, 2, striping).unwrap_or_else(|e| panic!("{e}"));
+    play(&Arc::new(cluster), limit, body);
+}
+
 /// Runs `body` on `cluster`, as [`scene`] does.
 ///
 /// # Panics

@@ -120,9 +120,22 @@ impl Chunk {
                 (number == 0).then(|| DirEntry { fid, ..entry.clone() })
             }));
         }
-        // Names of one hash stay in the order of stripes.
-        entries.sort_by_key(|entry| entry.hash);
+        // Names of one hash have the same order in whichever stripe each is.
+        entries.sort_by(|one, other| (one.hash, &one.name[..]).cmp(&(other.hash, &other.name[..])));
         Self { start, end, entries, stripes }
+    }
+
+    /// The same of several readings of each stripe, of which the later ones are first: each name once, as the first of
+    /// them has it. Nothing of it is of use for the next chunk.
+    pub(crate) fn merge_moving(
+        start: u64,
+        directory_and_above: (Fid, Fid),
+        readings: Vec<StripeChunks>,
+    ) -> Self {
+        let mut merged = Self::merge(start, directory_and_above, readings);
+        merged.entries.dedup_by(|other, one| one.hash == other.hash && one.name == other.name);
+        merged.stripes = Vec::new();
+        merged
     }
 
     /// What it was merged of.

@@ -10,6 +10,7 @@ use super::limits::ABSENT_NAMES_MAX;
 use super::names::{CacheEpoch, DirectoryNames, DirectoryRead, NameChange, NameHash, NameHasher};
 use super::own_changes::OwnChangesSeen;
 use super::striping::{DefaultStriping, Striping};
+use crate::types::NodeId;
 
 /// What only a directory has.
 #[derive(Default)]
@@ -24,6 +25,12 @@ pub(crate) struct DirectoryState {
     pub(crate) changed_here: bool,
     /// How it lies on MDTs.
     pub(crate) striping: Striping,
+    /// Whether locks have covered that it lies in one piece since an MDT said so.
+    pub(crate) is_whole_covered: bool,
+    /// The inode that took its place.
+    pub(crate) moved_to: Option<Fid>,
+    /// By which name it was seen last, there still or not.
+    pub(crate) last_name: Option<Box<(NodeId, Name)>>,
     /// How those are to lie that are made in it.
     pub(crate) default: DefaultStriping,
     /// Whether a lock covers that.
@@ -31,6 +38,14 @@ pub(crate) struct DirectoryState {
 }
 
 impl DirectoryState {
+    /// Notes a name of the directory itself.
+    pub(super) fn note_name(&mut self, parent: NodeId, name: &Name) {
+        let is_known = self.last_name.as_ref().is_some_and(|it| it.0 == parent && it.1 == *name);
+        if !is_known {
+            self.last_name = Some(Box::new((parent, name.clone())));
+        }
+    }
+
     /// Our own changes of its names, now.
     pub(super) fn own_changes(&self) -> OwnChangesSeen {
         self.names.as_ref().map_or(OwnChangesSeen::NONE, |names| names.own().seen())

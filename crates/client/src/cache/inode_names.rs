@@ -4,7 +4,7 @@ use sheen_types::{MdtIndex, Name};
 
 use super::InodeState;
 use super::limits::KEPT_NAMES_MAX;
-use crate::types::NodeId;
+use crate::types::{FileType, NodeId};
 
 /// The names of an inode.
 #[derive(Default)]
@@ -43,6 +43,9 @@ impl InodeState {
     /// caller still holds the lock under which it saw the name.
     pub(crate) fn note_seen_name(&mut self, parent: NodeId, name: &Name, remote: Option<MdtIndex>) {
         self.names.moved_here = false;
+        if self.file_type() == Some(FileType::Directory) {
+            self.directory.note_name(parent, name);
+        }
         let sure = self.covered.names_mut(remote).map(|it| &mut it.names);
         for names in [Some(&mut self.names.seen), sure].into_iter().flatten() {
             if !names.iter().any(|(node, known)| *node == parent && known == name) {

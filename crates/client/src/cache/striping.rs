@@ -8,8 +8,11 @@
 //! lock on one is lost without being noted.
 //!
 //! A layout counts while the master's `LOOKUP` or `UPDATE` is covered without a gap since it came: an MDT that changes one
-//! takes both from all clients first. That a directory lies in one piece counts until an MDT says otherwise (`ESTALE`): its
-//! own changes would cost a question each.
+//! takes both from all clients first. That a directory lies in one piece counts until an MDT says otherwise (`ESTALE`), or takes
+//! the last of `LOOKUP`, `UPDATE` and `PERM`: its own changes take `UPDATE` alone.
+//!
+//! A directory that is moved gets another inode, its new master. What programs have of the old one (open, or worked in) leads to
+//! the new one from then on ([`InodeState::moved_to`]).
 
 use std::sync::Arc;
 
@@ -17,6 +20,9 @@ use sheen_layout::directory::{DirectoryLayout, DirectoryWish, Holder};
 use sheen_types::{Fid, Name};
 
 use super::{Inode, InodeState, InodeTable, Pin};
+
+/// How many moves of one directory are followed for a program that uses it as it was before.
+const MOVES_FOLLOWED_MAX: u32 = 64;
 
 /// What is known.
 #[derive(Default)]
@@ -28,8 +34,9 @@ pub(crate) enum Striping {
     Whole,
     /// It is a master.
     Master(MasterLayout),
-    /// It is a stripe of this master.
-    StripeOf(Fid),
+    /// It is a stripe of this master, as far as that is known: a directory that lay in one piece, and becomes a stripe as
+    /// it is moved, does not say of which one.
+    StripeOf(Option<Fid>),
 }
 
 /// The default of directories that are made in one, as far as it is known.
@@ -54,17 +61,43 @@ pub(crate) struct Place<'a> {
     /// The directory that programs see.
     pub(crate) directory: &'a Inode,
     stripe: Option<Pin>,
+    /// By which layout it was found; `None` in a directory in one piece.
+    layout: Option<Arc<DirectoryLayout>>,
+    /// While names are being moved: the stripe in which it may still be.
+    before: Option<Fid>,
 }
 
 impl<'a> Place<'a> {
     /// In a directory that lies in one piece.
     pub(crate) fn whole(directory: &'a Inode) -> Self {
-        Self { directory, stripe: None }
+        Self { directory, stripe: None, layout: None, before: None }
     }
 
     /// In a stripe of it.
     pub(crate) fn in_stripe(directory: &'a Inode, stripe: Pin) -> Self {
-        Self { directory, stripe: Some(stripe) }
+        Self { stripe: Some(stripe), ..Self::whole(directory) }
+    }
+
+    /// As it was found by `layout`, where it may still be in the stripe `before`.
+    pub(crate) fn found_by(self, layout: Arc<DirectoryLayout>, before: Option<Fid>) -> Self {
+        Self { layout: Some(layout), before, ..self }
+    }
+
+    /// While names are being moved: the stripe in which it may still be.
+    pub(crate) fn before(&self) -> Option<Fid> {
+        self.before
+    }
+
+    /// Whether it would be found so now, by locks that cover the layout, or that the directory lies in one piece.
+    pub(crate) fn still_counts(&self) -> bool {
+        let state = self.directory.state();
+        match (&state.directory.striping, &self.layout) {
+            (Striping::Master(known), Some(layout)) => {
+                known.is_covered && *known.layout == **layout
+            }
+            (Striping::Whole, None) => state.directory.is_whole_covered,
+            _ => false,
+        }
     }
 
     /// What has the name: a stripe, or the directory itself. Requests name it, and its locks cover what is known.
@@ -96,11 +129,24 @@ impl InodeState {
         }
     }
 
+    /// Whether a lock covers something of it that an MDT takes before it changes how a directory lies.
+    pub(crate) fn is_lock_on_place(&self) -> bool {
+        let covered = &self.covered;
+        covered.lookup.is_covered() || covered.update.is_covered() || covered.perm.is_covered()
+    }
+
     /// No lock covers these bits any more: whether one covers the layout still.
     pub(super) fn note_layout_uncovered(&mut self) {
         let is_locked = self.covered.lookup.is_covered() || self.covered.update.is_covered();
-        if let Striping::Master(master) = &mut self.directory.striping {
-            master.is_covered &= is_locked;
+        let is_any = self.is_lock_on_place();
+        match &mut self.directory.striping {
+            Striping::Master(master) => master.is_covered &= is_locked,
+            // It may become a stripe now. Its own changes leave `LOOKUP`.
+            Striping::Whole if !is_any => {
+                self.directory.striping = Striping::Unknown;
+                self.directory.is_whole_covered = false;
+            }
+            Striping::Whole | Striping::Unknown | Striping::StripeOf(_) => {}
         }
         // Lustre's MDT takes `LOOKUP` and `XATTR` of a directory whose default changes.
         self.directory.is_default_covered &= self.covered.lookup.is_covered();
@@ -123,11 +169,30 @@ impl InodeState {
         };
     }
 
-    /// Of a stripe the FID of its master.
+    /// Of a stripe the FID of its master, as far as that is known.
     pub(super) fn stripe_of(&self) -> Option<Fid> {
         match self.directory.striping {
-            Striping::StripeOf(master) => Some(master),
+            Striping::StripeOf(master) => master,
             _ => None,
+        }
+    }
+
+    /// The directory that took the place of one that programs use: the master of what lay in one piece and became a
+    /// stripe, or the new master of one that was moved.
+    pub(crate) fn moved_to(&self) -> Option<Fid> {
+        self.directory.moved_to.or_else(|| self.stripe_of())
+    }
+
+    /// Whether it says of itself that it is a stripe, and not of which directory.
+    pub(crate) fn is_stripe_of_unknown(&self) -> bool {
+        matches!(self.directory.striping, Striping::StripeOf(None))
+    }
+
+    /// What it lay in, as far as that was known: its stripes, or itself.
+    pub(crate) fn former_stripes(&self, own: Fid) -> Vec<Fid> {
+        match self.master_layout() {
+            Some((layout, _)) => stripes(layout).collect(),
+            None => vec![own],
         }
     }
 }
@@ -170,15 +235,61 @@ impl InodeTable {
         self.put_striping(inode, Striping::Master(layout))
     }
 
+    /// The directory itself, or the one that has taken its place as far as is known.
+    pub(crate) fn current(self: &Arc<Self>, directory: Pin) -> Pin {
+        let mut current = directory;
+        // Each move leads to another inode; what leads round in a circle, as no MDT says, ends too.
+        for _ in 0..MOVES_FOLLOWED_MAX {
+            let Some(next) = current.state().moved_to() else { break };
+            current = self.pin(next);
+        }
+        current
+    }
+
     /// What is known is not believed any more: an MDT has refused what was asked by it. The stripes stay, and what is kept
     /// under their locks, until an answer says otherwise.
     pub(crate) fn doubt_striping(&self, inode: &Inode) {
         let mut state = inode.state();
         match &mut state.directory.striping {
             Striping::Master(master) => master.is_covered = false,
-            Striping::Whole => state.directory.striping = Striping::Unknown,
+            Striping::Whole => {
+                state.directory.striping = Striping::Unknown;
+                state.directory.is_whole_covered = false;
+            }
             Striping::Unknown | Striping::StripeOf(_) => {}
         }
+    }
+
+    /// An MDT says that a directory is a stripe, and nothing of its master.
+    pub(crate) fn note_stripe(self: &Arc<Self>, inode: &Inode) {
+        let is_known = {
+            let state = inode.state();
+            matches!(state.directory.striping, Striping::StripeOf(_) | Striping::Master(_))
+        };
+        if !is_known {
+            // Nothing in one piece has stripes to be released.
+            _ = self.put_striping(inode, Striping::StripeOf(None));
+        }
+    }
+
+    /// Whether `master`, whose layout is known, has taken the place of the directory `former`; notes it if so.
+    pub(crate) fn note_moved(&self, former: &Inode, master: &Inode) -> bool {
+        if former.fid == master.fid {
+            return false;
+        }
+        let (kept, is_removed) = {
+            let state = former.state();
+            (state.former_stripes(former.fid), state.directory.removed)
+        };
+        let has_one = master
+            .state()
+            .master_layout()
+            .is_some_and(|(layout, _)| stripes(layout).any(|stripe| kept.contains(&stripe)));
+        let has_moved = has_one && !is_removed;
+        if has_moved {
+            former.state().directory.moved_to = Some(master.fid);
+        }
+        has_moved
     }
 
     fn put_striping(self: &Arc<Self>, inode: &Inode, striping: Striping) -> Option<Vec<Name>> {
@@ -191,6 +302,8 @@ impl InodeTable {
             }
             let is_locked = state.covered.lookup.is_covered() || state.covered.update.is_covered();
             let former = std::mem::replace(&mut state.directory.striping, striping);
+            state.directory.is_whole_covered =
+                matches!(state.directory.striping, Striping::Whole) && state.is_lock_on_place();
             if let Striping::Master(master) = &mut state.directory.striping {
                 master.is_covered = is_locked;
             }
@@ -246,7 +359,7 @@ impl InodeState {
     fn note_stripe_of(&mut self, master: Fid) {
         // A master is no stripe, whatever an MDT says.
         if !matches!(self.directory.striping, Striping::Master(_)) {
-            self.directory.striping = Striping::StripeOf(master);
+            self.directory.striping = Striping::StripeOf(Some(master));
         }
     }
 }

@@ -15,12 +15,25 @@ impl Meta {
     /// Whether `name` is known to be absent by a question of its own. No RPC.
     pub(crate) fn is_absent(&self, parent: &Inode, name: &Name) -> bool {
         let place = self.known_place(parent, name);
-        place.is_ok_and(|it| it.is_some_and(|it| it.holder().state().is_absent(name)))
+        place.is_ok_and(|it| it.is_some_and(|it| self.is_absent_at(&it, name)))
+    }
+
+    /// The same where it is; while names are being moved of both stripes that may have it.
+    pub(crate) fn is_absent_at(&self, place: &Place<'_>, name: &Name) -> bool {
+        let is_absent = |place: &Place<'_>| place.holder().state().is_absent(name);
+        is_absent(place) && self.place_before(place).is_none_or(|before| is_absent(&before))
     }
 
     /// Whether `name` is absent for certain, as the lock on all names of the directory guarantees.
     /// No RPC. The lock counts as used.
     pub(crate) fn knows_absent(&self, place: &Place<'_>, name: &Name) -> bool {
+        self.knows_absent_in_stripe(place, name)
+            && self
+                .place_before(place)
+                .is_none_or(|before| self.knows_absent_in_stripe(&before, name))
+    }
+
+    fn knows_absent_in_stripe(&self, place: &Place<'_>, name: &Name) -> bool {
         let holder = place.holder();
         let hash = self.cache.hasher.hash(name.as_bytes());
         {

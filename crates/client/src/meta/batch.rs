@@ -89,6 +89,10 @@ impl Meta {
             found.push(Err(Errno::EAGAIN));
             let placed = async {
                 let place = self.place(who, parent, &name.name).await?;
+                // Two stripes may have it.
+                if place.before().is_some() {
+                    return Err(Errno::EAGAIN);
+                }
                 let mdt = self.mdt(place.holder().fid).await?;
                 Ok((mdt, place))
             };
@@ -160,6 +164,10 @@ impl Meta {
             };
             noted.push(match taken {
                 Ok(child) => Ok(Some(self.note_name(place, &name.name, child))),
+                // The directory has begun to change meanwhile.
+                Err(Errno::ENOENT) if self.mdts.has_several() && !place.still_counts() => {
+                    Err(Errno::EAGAIN)
+                }
                 Err(Errno::ENOENT) => {
                     self.name_absent(place, &name.name, &asked.known);
                     Ok(None)

@@ -1,5 +1,6 @@
 //! Making anything but an open file: one `MDS_REINT` (create). A directory that is to lie otherwise than its parent goes to the
-//! MDT of its first stripe, with the wish.
+//! MDT of its first stripe, with the wish. The same request of a directory that is there has it split or merged, if it says
+//! so: its MDT answers at once, and moves the names then.
 
 use std::sync::Arc;
 
@@ -13,11 +14,12 @@ use sheen_wire::messages::{MdsReintCreate, MdsReintCreateSym};
 use sheen_wire::text::Text;
 
 use super::place::{Tries, said_striping};
-use super::{ACL_ROOM, Meta};
+use super::remote::{SENT_ON_MAX, sent_on_to};
+use super::{ACL_ROOM, LookupDepth, Meta};
 use crate::cache::{
     CacheEpoch, ChangeOutcome, DefaultStriping, Inode, Pin, Place, ReplyAttributes,
 };
-use crate::call;
+use crate::call::{self, Refused};
 use crate::mdt::Mdc;
 use crate::types::{Credentials, FileType, TYPE_MASK};
 
@@ -32,6 +34,18 @@ pub(crate) struct CreateRequest {
     pub(crate) target: Option<Bytes>,
     /// How a directory is to lie on MDTs, if that is chosen.
     pub(crate) wish: Option<DirectoryWish>,
+    /// Whether a directory of that name that is there already is to lie so, too, from then on.
+    pub(crate) restripes: bool,
+}
+
+/// What an MDT has answered to a create.
+enum Created {
+    /// It has made this.
+    New(Pin),
+    /// A directory of that name is there, and will lie as it was wished.
+    Restriped(Fid),
+    /// One is there that this inode is, whose MDT is to be asked.
+    SentOnTo(Fid),
 }
 
 /// A directory's MDT that is not simply that of its name.
@@ -64,11 +78,51 @@ impl Meta {
     ) -> Result<Pin, Errno> {
         let mut tries = Tries::default();
         loop {
-            let place = self.place(who, parent, name).await?;
-            match self.create_at(who, &place, name, new).await {
+            self.pause_between(tries.taken()).await;
+            let moved = self.moved(parent);
+            let parent = moved.as_deref().map_or(parent, |moved| moved);
+            let place = match self.place(who, parent, name).await {
+                Err(errno) if self.was_moved(&[parent], &mut tries, errno) => continue,
+                place => place?,
+            };
+            match self.create_where_it_is(who, &place, name, new).await {
                 Err(errno) if self.may_be_elsewhere(&place, &mut tries, errno) => {}
+                Err(Errno::ENOENT) if self.may_have_moved(&place, &mut tries) => {}
                 made => return made,
             }
+        }
+    }
+
+    /// Asks the MDT that is to make it, and if a directory of that name is there that is to lie otherwise, that directory's.
+    async fn create_where_it_is(
+        &self,
+        who: &Credentials,
+        place: &Place<'_>,
+        name: &Name,
+        new: &CreateRequest,
+    ) -> Result<Pin, Errno> {
+        let mut existing = None;
+        for _ in 0..SENT_ON_MAX {
+            match self.create_at(who, place, name, (new, existing)).await? {
+                Created::New(pin) => return Ok(pin),
+                Created::SentOnTo(fid) if existing != Some(fid) => existing = Some(fid),
+                Created::SentOnTo(_) => break,
+                Created::Restriped(fid) => {
+                    self.restriped(place, name, fid);
+                    let depth = LookupDepth::Name;
+                    let found = self.find_placed(who, place, name, depth).await?;
+                    return found.ok_or(Errno::ENOENT);
+                }
+            }
+        }
+        Err(Errno::EREMOTE)
+    }
+
+    /// The directory that a name stood for lies otherwise now, and is another inode if it lay in one piece.
+    fn restriped(&self, place: &Place<'_>, name: &Name, fid: Fid) {
+        self.cache.inodes.note_name_absent(place.directory, name);
+        if let Some(directory) = self.cache.inodes.by_fid(fid) {
+            self.cache.inodes.doubt_striping(&directory);
         }
     }
 
@@ -77,16 +131,13 @@ impl Meta {
         who: &Credentials,
         place: &Place<'_>,
         name: &Name,
-        new: &CreateRequest,
-    ) -> Result<Pin, Errno> {
+        (new, existing): (&CreateRequest, Option<Fid>),
+    ) -> Result<Created, Errno> {
         let names = self.mdt(place.holder().fid).await?;
         let is_directory = FileType::from_mode(new.mode & TYPE_MASK) == Some(FileType::Directory);
-        let placed = match &new.wish {
-            Some(wish) => Some(Placed::wished(self.mdt_of_wish(wish, &names).await?, wish)),
-            None if is_directory && self.mdts.has_several() => {
-                self.placed_by_default(who, place.directory, &names).await?.map(Placed::by_default)
-            }
-            None => None,
+        let placed = match (&new.wish, existing) {
+            (Some(wish), Some(existing)) => Some(Placed::wished(self.mdt(existing).await?, wish)),
+            (wish, _) => self.placed(who, place, (wish.as_ref(), is_directory), &names).await?,
         };
         let mdt = placed.as_ref().map_or(&names, |placed| &placed.mdt);
         let fid = mdt.fids.next().await?;
@@ -97,6 +148,7 @@ impl Meta {
         // The answer says how a directory lies, by its parent's default if not by a wish.
         let is_striped = placed.is_some() || self.mdts.has_several();
         let room = ACL_ROOM + if is_striped { self.layout_room() } else { 0 };
+        let mut sent_on = None;
         let made = match &new.target {
             Some(target) => {
                 let request = MdsReintCreateSym {
@@ -119,17 +171,33 @@ impl Meta {
                     ..MdsReintCreate::default()
                 };
                 let call = who.sign(Call::modifying(request).with_reply_room(room));
-                let answer = call::call::<MdsReintCreate>(&*mdt.channel, call).await;
-                answer
-                    .map(|answer| (answer.reply.mdt_body, answer.reply.mdt_md, answer.body.transno))
+                let answer = call::call_with_refusal::<MdsReintCreate>(&*mdt.channel, call).await;
+                match answer {
+                    Err(Refused { errno: Errno::EREMOTE, reply: Some(reply) }) => {
+                        let other = sent_on_to(reply.mdt_body.as_ref());
+                        sent_on = other.filter(|_| new.restripes);
+                        Err(Errno::EREMOTE)
+                    }
+                    Err(Refused { errno, .. }) => Err(errno),
+                    Ok(answer) => {
+                        Ok((answer.reply.mdt_body, answer.reply.mdt_md, answer.body.transno))
+                    }
+                }
             }
         };
         let not_added = made.as_ref().is_err_and(|errno| *errno == Errno::EEXIST);
         changing.end(ChangeOutcome { not_added, ..ChangeOutcome::default() });
+        if let Some(other) = sent_on {
+            return Ok(Created::SentOnTo(other));
+        }
         let (body, layout, transno) = made?;
         let body = call::need(body)?;
         // It is made, whatever it is.
         self.changed(mdt, transno, &[place.directory]);
+        if new.restripes && body.fid1 != fid {
+            self.mdts.check_answered(mdt, body.fid1).await?;
+            return Ok(Created::Restriped(body.fid1));
+        }
         self.check_made(mdt, fid, body.fid1).await?;
         let pin = self.cache.inodes.pin(body.fid1);
         let nothing = Bytes::new();
@@ -137,12 +205,30 @@ impl Meta {
         pin.apply_reply(&attributes, None, &CacheEpoch::UNKNOWN);
         pin.state().target = target;
         self.note_striping(&pin, said_striping(&body, &layout)?);
-        if is_directory {
+        if is_directory && !new.restripes {
             self.note_inherited_default(place.directory, &pin);
         }
         self.changed(mdt, transno, &[&pin]);
         self.cache.inodes.remember_name(place, name, &pin);
-        Ok(pin)
+        Ok(Created::New(pin))
+    }
+
+    /// The MDT of what is made, where that is not simply that of its name.
+    async fn placed(
+        &self,
+        who: &Credentials,
+        place: &Place<'_>,
+        (wish, is_directory): (Option<&DirectoryWish>, bool),
+        names: &Arc<Mdc>,
+    ) -> Result<Option<Placed>, Errno> {
+        match wish {
+            Some(wish) => Ok(Some(Placed::wished(self.mdt_of_wish(wish, names).await?, wish))),
+            None if is_directory && self.mdts.has_several() => {
+                let by_default = self.placed_by_default(who, place.directory, names).await?;
+                Ok(by_default.map(Placed::by_default))
+            }
+            None => Ok(None),
+        }
     }
 
     /// Whether an MDT has made the inode that it was asked for, as far as its place goes: in the sequence of `asked`, which
@@ -212,6 +298,8 @@ impl Meta {
             record.set_flags(MdsOpenFlags::RESYNC);
         }
         match placed {
+            // Without the flags of what only creates.
+            Some(Placed { is_default: false, .. }) if new.restripes => {}
             Some(Placed { is_default: false, .. }) => {
                 record.set_flags(MdsOpenFlags::RESYNC | MdsOpenFlags::CREAT);
                 record.bias = Bias::SETSTRIPE_CREATE;

@@ -24,9 +24,16 @@ impl Meta {
     ) -> Result<(), Errno> {
         let mut tries = Tries::default();
         loop {
-            let place = self.place(who, parent, name).await?;
+            self.pause_between(tries.taken()).await;
+            let moved = self.moved(parent);
+            let parent = moved.as_deref().map_or(parent, |moved| moved);
+            let place = match self.place(who, parent, name).await {
+                Err(errno) if self.was_moved(&[parent], &mut tries, errno) => continue,
+                place => place?,
+            };
             match self.link_at(who, inode, &place, name).await {
                 Err(errno) if self.may_be_elsewhere(&place, &mut tries, errno) => {}
+                Err(Errno::ENOENT) if self.may_have_moved(&place, &mut tries) => {}
                 linked => return linked,
             }
         }

@@ -8,10 +8,14 @@
 //! Cost: one `MDS_READPAGE` for each stripe and some thousand names of it in all stripes, as of a directory in one piece, and one
 //! lock for each stripe; none while locks cover what is known.
 //! At most [`CHUNKS_AHEAD`] chunks of each stripe are kept by a listing, beside those that locks cover.
+//!
+//! While names are being moved each stretch of hashes is read twice, the second time once all stripes have answered the first, and
+//! nothing is read ahead: a name moves once, so it was in its stripe of before at the first reading, or is in the other one
+//! at the second. A stretch that was read while the layout began to change is read again.
 
 use std::sync::Arc;
 
-use sheen_layout::directory::Holder;
+use sheen_layout::directory::{DirectoryLayout, Holder};
 use sheen_types::futures;
 use sheen_types::{Errno, Fid};
 use sheen_wire::dir::PAGE_SIZE;
@@ -25,8 +29,8 @@ use crate::types::Credentials;
 const CHUNKS_AHEAD: usize = 2;
 /// Bytes of a stripe that are asked for at once, at least: a directory of many stripes is kept in as many bytes as any.
 const STRIPE_BYTES_MIN: usize = 2 * PAGE_SIZE;
-/// How often the layout of a directory may change under one reading.
-const TRIES_MAX: u32 = 4;
+/// How often the layout of a directory may change under one reading, or what MDTs say of it not agree yet.
+const TRIES_MAX: u32 = 9;
 
 impl Meta {
     /// Whether a directory is known to lie in stripes.
@@ -49,7 +53,7 @@ impl Meta {
         state.directory.removed || has_no_links
     }
 
-    /// As [`Self::dir_chunk`], of all stripes.
+    /// As [`Self::dir_chunk`], of all stripes; `ENOENT` or `ESTALE` if the directory itself is gone, or was moved.
     pub(super) async fn merged_chunk(
         &self,
         who: &Credentials,
@@ -59,17 +63,26 @@ impl Meta {
     ) -> Result<Arc<Chunk>, Errno> {
         let removed = || Arc::new(Chunk::of_removed(position.hash));
         let mut last = last.map(|last| last.stripes().to_vec()).unwrap_or_default();
-        for _ in 0..TRIES_MAX {
-            let stripes = self.cache.inodes.stripes_of(master);
-            if stripes.is_empty() && !self.is_striped(master) {
+        let mut unsure = None;
+        for tried in 0..TRIES_MAX {
+            self.pause_between(tried).await;
+            let layout = master.state().master_layout().map(|(layout, _)| Arc::clone(layout));
+            let Some(layout) = layout else {
                 return self.chunk_of(who, master, position.hash, CHUNK_BYTES).await;
-            }
-            let parts = self.read_stripes(who, &stripes, position, std::mem::take(&mut last)).await;
-            match parts {
-                Ok(parts) => {
-                    let above = self.directory_above(master);
-                    return Ok(Arc::new(Chunk::merge(position.hash, (master.fid, above), parts)));
+            };
+            let stripes = self.cache.inodes.stripes_of(master);
+            let ends = (master.fid, self.directory_above(master));
+            let last = std::mem::take(&mut last);
+            let merged = match layout.change() {
+                None => {
+                    let parts = self.read_stripes(who, &stripes, position, last).await;
+                    parts.map(|parts| Chunk::merge(position.hash, ends, parts))
                 }
+                Some(_) => self.read_twice(who, &stripes, position, ends).await,
+            };
+            match merged {
+                Ok(merged) if self.is_laid_out(master, &layout) => return Ok(Arc::new(merged)),
+                Ok(merged) => unsure = Some(merged),
                 Err(Errno::ENOENT | Errno::ESTALE) => {}
                 Err(errno) => return Err(errno),
             }
@@ -78,12 +91,33 @@ impl Meta {
             match self.rights(who, master).await {
                 Ok(()) if self.is_gone(master) => return Ok(removed()),
                 Ok(()) => {}
-                Err(Errno::ENOENT | Errno::ESTALE) => return Ok(removed()),
+                // It may have been moved.
                 Err(errno) => return Err(errno),
             }
         }
-        // A stripe that its layout has was lost, and what it has is not known.
-        Err(Errno::EIO)
+        // A stripe that its layout has was lost, and what it has is not known; or no lock covers the layout.
+        unsure.map(Arc::new).ok_or(Errno::EIO)
+    }
+
+    /// Whether that is how a directory lies, as a lock covers it.
+    fn is_laid_out(&self, master: &Inode, layout: &DirectoryLayout) -> bool {
+        let state = master.state();
+        state.master_layout().is_some_and(|(known, is_covered)| is_covered && **known == *layout)
+    }
+
+    /// What all stripes have from a position on, while names are being moved between them.
+    async fn read_twice(
+        &self,
+        who: &Credentials,
+        stripes: &[Pin],
+        position: Position,
+        ends: (Fid, Fid),
+    ) -> Result<Chunk, Errno> {
+        let first = self.read_stripes(who, stripes, position, Vec::new()).await?;
+        let mut parts = self.read_stripes(who, stripes, position, Vec::new()).await?;
+        // What was seen last of a name stays.
+        parts.extend(first);
+        Ok(Chunk::merge_moving(position.hash, ends, parts))
     }
 
     /// The chunks of each stripe at `hash`, as far as `last` has them, else read now.

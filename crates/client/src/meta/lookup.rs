@@ -131,7 +131,7 @@ impl Meta {
     }
 
     /// Looks `name` up in `parent`; `None` if it is not there. One RPC, and another if the inode is on another MDT than
-    /// the name.
+    /// the name; up to two more while names are being moved between stripes.
     pub(crate) async fn lookup(
         &self,
         who: &Credentials,
@@ -141,11 +141,16 @@ impl Meta {
     ) -> Result<Option<Pin>, Errno> {
         let mut tries = Tries::default();
         loop {
+            self.pause_between(tries.taken()).await;
+            let moved = self.moved(parent);
+            let parent = moved.as_deref().map_or(parent, |moved| moved);
             let place = match self.place(who, parent, name).await {
+                Err(errno) if self.was_moved(&[parent], &mut tries, errno) => continue,
                 Err(Errno::EBADF) => return self.search_stripes(who, parent, name, depth).await,
                 place => place?,
             };
-            match self.find_name(who, &place, name, depth).await {
+            match self.find_placed(who, &place, name, depth).await {
+                Ok(None) if self.may_have_moved(&place, &mut tries) => {}
                 Ok(None) => {
                     self.learn_names(who, place.holder()).await;
                     return Ok(None);

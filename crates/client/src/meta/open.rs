@@ -230,10 +230,18 @@ impl Meta {
         let flags = wire_flags(OpenFlags(0));
         let mut tries = Tries::default();
         loop {
-            let place = self.place(who, parent, name).await?;
+            self.pause_between(tries.taken()).await;
+            let moved = self.moved(parent);
+            let parent = moved.as_deref().map_or(parent, |moved| moved);
+            let place = match self.place_of_existing(who, parent, name).await {
+                Err(errno) if self.was_moved(&[parent], &mut tries, errno) => continue,
+                place => place?,
+            };
             let target = OpenTarget::Name { place: &place, name };
             let mut opened = match self.open_intent(who, target, flags, None).await {
                 Err(errno) if self.may_be_elsewhere(&place, &mut tries, errno) => continue,
+                Err(Errno::ENOENT) if self.may_have_moved(&place, &mut tries) => continue,
+                Err(errno) if self.may_be_moving(&[(parent, name)], &mut tries, errno) => continue,
                 opened => opened?,
             };
             if !opened.name_noted {
@@ -256,9 +264,21 @@ impl Meta {
     ) -> Result<OpenedInode, Errno> {
         let mut tries = Tries::default();
         loop {
-            let place = self.place(who, parent, name).await?;
+            self.pause_between(tries.taken()).await;
+            let moved = self.moved(parent);
+            let parent = moved.as_deref().map_or(parent, |moved| moved);
+            let place = match self.place_of_existing(who, parent, name).await {
+                Err(errno) if self.was_moved(&[parent], &mut tries, errno) => continue,
+                place => place?,
+            };
+            let is_exclusive = how.0.has(OpenFlags::EXCLUSIVE);
             match self.open_create_at(who, &place, name, mode, how).await {
                 Err(errno) if self.may_be_elsewhere(&place, &mut tries, errno) => {}
+                Err(Errno::ENOENT) if self.may_have_moved(&place, &mut tries) => {}
+                // It is in the other stripe, by a change of another client, or has moved.
+                Err(errno)
+                    if !is_exclusive
+                        && self.may_be_moving(&[(parent, name)], &mut tries, errno) => {}
                 opened => return opened,
             }
         }

@@ -3,7 +3,7 @@
 //! The layout of a directory comes with its attributes, whenever those are asked for (`OBD_MD_MEA`), so a name that is looked up
 //! from the root costs nothing more. Where it is not known, as of a directory that was just made, it is asked for: one RPC,
 //! and none where there is one MDT. What an MDT refuses with `ESTALE` is tried again by the layout as it is then, at most
-//! [`TRIES_MAX`] times.
+//! [`TRIES_MAX`] times, with pauses ([`Meta::pause_between`]).
 
 use std::sync::Arc;
 
@@ -17,14 +17,16 @@ use super::Meta;
 use crate::cache::{Inode, InodeState, Place, Striping};
 use crate::types::{Credentials, FileType, NameInvalidation, StaleName};
 
-/// How often a call about a name is sent by another layout than before.
-const TRIES_MAX: u32 = 4;
+/// How often a call about a name is sent by another layout than before, or by the same where MDTs do not agree yet.
+const TRIES_MAX: u32 = 8;
 
 /// What an answer says of how a directory lies.
 pub(super) enum SaidStriping {
     /// Nothing.
     Nothing,
     Whole,
+    /// It is a stripe of another one.
+    Stripe,
     Stripes(DirectoryLayout),
 }
 
@@ -41,8 +43,9 @@ pub(super) fn said_striping(body: &MdtBody, layout: &Bytes) -> Result<SaidStripi
         return Ok(SaidStriping::Whole);
     }
     match magic_of(layout) {
-        // A default, or what a stripe says of itself: names are in it as in any directory.
-        Some(LmvMagic::USER | LmvMagic::STRIPE) => return Ok(SaidStriping::Whole),
+        // A default: names are in it as in any directory.
+        Some(LmvMagic::USER) => return Ok(SaidStriping::Whole),
+        Some(LmvMagic::STRIPE) => return Ok(SaidStriping::Stripe),
         Some(LmvMagic::FOREIGN) => {
             tracing::debug!(directory = %body.fid1, "a foreign directory, which this client cannot use");
             return Err(Errno::EOPNOTSUPP);
@@ -70,6 +73,20 @@ pub(super) fn said_default(body: &MdtBody, default: &Bytes) -> Option<DirectoryW
     DirectoryWish::from_ea(&wish).ok()
 }
 
+impl Tries {
+    /// How many were taken.
+    pub(super) fn taken(&self) -> u32 {
+        self.0
+    }
+
+    /// Whether there is one more; that is taken.
+    pub(super) fn take(&mut self) -> bool {
+        let is_left = self.0 < TRIES_MAX;
+        self.0 += u32::from(is_left);
+        is_left
+    }
+}
+
 impl Meta {
     /// Notes how an inode lies, as an answer of its MDT says.
     pub(super) fn note_striping(&self, inode: &Inode, said: SaidStriping) {
@@ -79,6 +96,10 @@ impl Meta {
         let stale = match said {
             SaidStriping::Nothing => None,
             SaidStriping::Whole => self.cache.inodes.note_striping(inode, None),
+            SaidStriping::Stripe => {
+                self.cache.inodes.note_stripe(inode);
+                None
+            }
             SaidStriping::Stripes(layout) => self.cache.inodes.note_striping(inode, Some(layout)),
         };
         // No lock that is lost later leads from stripes of before to what the kernel keeps.
@@ -100,7 +121,8 @@ impl Meta {
     ///
     /// # Errors
     /// `EBADF` if the directory's hash is unknown, as Lustre's client: a name may be in any stripe then
-    /// ([`Self::all_places`]), and none is made; `ENODEV` if the stripe was lost; those of a getattr.
+    /// ([`Self::all_places`]), and none is made; `ENODEV` if the stripe was lost; `ESTALE` if another inode has taken the
+    /// directory's place; those of a getattr.
     pub(crate) async fn place<'a>(
         &self,
         who: &Credentials,
@@ -110,11 +132,26 @@ impl Meta {
         if let Some(place) = self.known_place(directory, name)? {
             return Ok(place);
         }
-        self.rights(who, directory).await.map_err(|errno| match errno {
+        let asked = self.rights(who, directory).await;
+        // It may have been moved.
+        if matches!(asked, Err(Errno::ENOENT | Errno::ESTALE))
+            || directory.state().is_stripe_of_unknown()
+        {
+            self.follow_moved(who, directory).await;
+        }
+        asked.map_err(|errno| match errno {
             // What a request about a name in a directory that is no more is answered.
             Errno::ENOENT => Errno::ESTALE,
             errno => errno,
         })?;
+        let is_elsewhere = {
+            let state = directory.state();
+            state.moved_to().is_some() || state.is_stripe_of_unknown()
+        };
+        if is_elsewhere {
+            tracing::debug!(directory = %directory.fid, "another inode has taken its place");
+            return Err(Errno::ESTALE);
+        }
         self.last_known_place(directory, name)
     }
 
@@ -127,16 +164,18 @@ impl Meta {
         directory: &'a Inode,
         name: &Name,
     ) -> Result<Option<Place<'a>>, Errno> {
-        let stripe = {
+        let layout = {
             let state = directory.state();
             match (&state.directory.striping, state.master_layout()) {
                 (_, Some((_, false))) => return Ok(None),
-                (_, Some((layout, true))) => stripe_of(layout, name)?,
+                (_, Some((layout, true))) => Arc::clone(layout),
+                (_, None) if state.moved_to().is_some() => return Err(Errno::ESTALE),
+                (Striping::StripeOf(None), None) => return Ok(None),
                 (Striping::Unknown, None) if self.must_ask(&state) => return Ok(None),
                 (_, None) => return Ok(Some(Place::whole(directory))),
             }
         };
-        Ok(Some(Place::in_stripe(directory, self.cache.inodes.pin(stripe))))
+        self.place_by(directory, layout, name).map(Some)
     }
 
     /// Whether how a directory lies must be asked for, if it is not known: not where there is one MDT, whose answers to all
@@ -147,11 +186,22 @@ impl Meta {
 
     /// By what was last known, current or not.
     fn last_known_place<'a>(&self, directory: &'a Inode, name: &Name) -> Result<Place<'a>, Errno> {
-        let stripe = match directory.state().master_layout() {
-            Some((layout, _)) => stripe_of(layout, name)?,
-            None => return Ok(Place::whole(directory)),
-        };
-        Ok(Place::in_stripe(directory, self.cache.inodes.pin(stripe)))
+        let layout = directory.state().master_layout().map(|(layout, _)| Arc::clone(layout));
+        match layout {
+            Some(layout) => self.place_by(directory, layout, name),
+            None => Ok(Place::whole(directory)),
+        }
+    }
+
+    fn place_by<'a>(
+        &self,
+        directory: &'a Inode,
+        layout: Arc<DirectoryLayout>,
+        name: &Name,
+    ) -> Result<Place<'a>, Errno> {
+        let (now, before) = stripes_of(&layout, name)?;
+        let place = Place::in_stripe(directory, self.cache.inodes.pin(now));
+        Ok(place.found_by(layout, before))
     }
 
     /// All places that a name of a directory can have: its stripes, where its hash is unknown.
@@ -170,10 +220,14 @@ impl Meta {
     ) -> bool {
         let is_refused =
             errno == Errno::ESTALE && (place.is_in_stripe() || self.mdts.has_several());
-        if !is_refused || tries.0 >= TRIES_MAX {
+        if is_refused {
+            let (directory, stripe) = (place.directory.fid, place.holder().fid);
+            let changes = place.before().is_some();
+            tracing::debug!(%directory, %stripe, changes, tries = tries.0, "a name is not there");
+        }
+        if !is_refused || !tries.take() {
             return false;
         }
-        tries.0 += 1;
         self.cache.inodes.doubt_striping(place.directory);
         true
     }
@@ -199,8 +253,8 @@ impl Meta {
     }
 }
 
-/// The stripe that has a name, or is to have it.
-fn stripe_of(layout: &DirectoryLayout, name: &Name) -> Result<Fid, Errno> {
+/// The stripe that has a name, or is to have it; and while names are being moved the one that may have it still.
+fn stripes_of(layout: &DirectoryLayout, name: &Name) -> Result<(Fid, Option<Fid>), Errno> {
     if layout.hash().0 & LmvHash::BAD_TYPE != 0 {
         return Err(Errno::EBADF);
     }
@@ -208,11 +262,8 @@ fn stripe_of(layout: &DirectoryLayout, name: &Name) -> Result<Fid, Errno> {
         tracing::debug!(%error, "names of a directory cannot be found");
         Errno::EBADF
     })?;
-    if layout.change().is_some() {
-        tracing::debug!("names of a directory are being moved, which this client cannot follow");
-        return Err(Errno::EOPNOTSUPP);
-    }
     let Holder::Master { stripes, .. } = layout.holder() else { return Err(Errno::EPROTO) };
-    let stripe = stripes.get(places.now as usize).copied().filter(Fid::is_of_mdt);
-    stripe.ok_or(Errno::ENODEV)
+    let stripe = |number: u32| stripes.get(number as usize).copied().filter(Fid::is_of_mdt);
+    let now = stripe(places.now).ok_or(Errno::ENODEV)?;
+    Ok((now, places.before.and_then(stripe)))
 }

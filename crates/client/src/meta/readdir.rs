@@ -11,7 +11,7 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::MdsReadpage;
 
 use super::Meta;
-use crate::cache::{Chunk, DirPages, Inode, Position};
+use crate::cache::{Chunk, DirPages, Inode, Place, Position};
 use crate::call;
 use crate::locks::{LockReference, LockRequest};
 use crate::mdt::NO_GROUP;
@@ -38,18 +38,47 @@ impl Meta {
             return Ok(Some(Arc::clone(last)));
         }
         let chunk = match self.fetch_striping(who, inode).await {
-            Ok(()) if self.is_striped(inode) => {
-                return self.merged_chunk(who, inode, position, last).await.map(Some);
-            }
-            Ok(()) => self.chunk_of(who, inode, position.hash, CHUNK_BYTES).await,
+            Ok(()) if self.is_striped(inode) => self.merged_chunk(who, inode, position, last).await,
+            Ok(()) if inode.state().is_stripe_of_unknown() => Err(Errno::ESTALE),
+            Ok(()) => self.whole_chunk(who, inode, position.hash).await,
             Err(errno) => Err(errno),
         };
-        match chunk {
-            Err(Errno::ENOENT | Errno::ESTALE) => {
-                Ok(Some(Arc::new(Chunk::of_removed(position.hash))))
-            }
-            chunk => chunk.map(Some),
+        let refused = matches!(chunk, Err(Errno::ENOENT | Errno::ESTALE));
+        if !refused {
+            return chunk.map(Some);
         }
+        // It is gone, or was moved: names go on behind the same hash.
+        let may_have_moved = self.follow_moved(who, inode).await;
+        let moved_to = inode.state().moved_to().map(|moved_to| self.cache.inodes.pin(moved_to));
+        match moved_to {
+            Some(moved_to) => {
+                let moved_to = self.current(moved_to);
+                Box::pin(self.dir_chunk(who, &moved_to, position, None)).await
+            }
+            // Not its end: what is left of it was not listed.
+            None if may_have_moved || inode.state().is_stripe_of_unknown() => Err(Errno::ESTALE),
+            None => Ok(Some(Arc::new(Chunk::of_removed(position.hash)))),
+        }
+    }
+
+    /// The chunk of a directory in one piece.
+    ///
+    /// # Errors
+    /// `ESTALE` if it may be a stripe of another one by now, and has not all names any more.
+    async fn whole_chunk(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        hash: u64,
+    ) -> Result<Arc<Chunk>, Errno> {
+        let chunk = self.chunk_of(who, inode, hash, CHUNK_BYTES).await?;
+        if !self.mdts.has_several() || Place::whole(inode).still_counts() {
+            return Ok(chunk);
+        }
+        self.rights(who, inode).await?;
+        let state = inode.state();
+        let is_whole = state.master_layout().is_none() && !state.is_stripe_of_unknown();
+        if is_whole && state.moved_to().is_none() { Ok(chunk) } else { Err(Errno::ESTALE) }
     }
 
     /// The chunk of a stripe, or of a directory in one piece, with the names from `hash` on; `ENOENT` or `ESTALE` if that is

@@ -74,15 +74,37 @@ impl Meta {
     ) -> Result<bool, Errno> {
         let mut tries = Tries::default();
         loop {
-            let leaves = self.place(who, from.0, from.1).await?;
-            let arrives = self.place(who, to.0, to.1).await?;
+            self.pause_between(tries.taken()).await;
+            let moved = (self.moved(from.0), self.moved(to.0));
+            let from = (moved.0.as_deref().map_or(from.0, |moved| moved), from.1);
+            let to = (moved.1.as_deref().map_or(to.0, |moved| moved), to.1);
+            let leaves = self.place_of_existing(who, from.0, from.1).await;
+            let arrives = match &leaves {
+                Ok(_) => self.place_of_existing(who, to.0, to.1).await,
+                Err(errno) => Err(*errno),
+            };
+            let (leaves, arrives) = match (leaves, arrives) {
+                (Ok(leaves), Ok(arrives)) => (leaves, arrives),
+                (Err(errno), _) | (_, Err(errno)) => {
+                    if self.was_moved(&[from.0, to.0], &mut tries, errno) {
+                        continue;
+                    }
+                    return Err(errno);
+                }
+            };
             let places = ((&leaves, from.1), (&arrives, to.1));
+            // What is replaced may have moved.
+            let replaced = self.known_child(to.0, to.1).map(|replaced| replaced.fid);
+            let inodes = (inodes.0, replaced.or(inodes.1));
             match self.rename_where_it_is(who, places, inodes).await {
                 // Which of the two is not said.
                 Err(errno) if self.may_be_elsewhere(&leaves, &mut tries, errno) => {
                     self.cache.inodes.doubt_striping(to.0);
                 }
                 Err(errno) if self.may_be_elsewhere(&arrives, &mut tries, errno) => {}
+                Err(Errno::ENOENT) if self.may_have_moved(&leaves, &mut tries) => {}
+                Err(Errno::ENOENT) if self.may_have_moved(&arrives, &mut tries) => {}
+                Err(errno) if self.may_be_moving(&[from, to], &mut tries, errno) => {}
                 renamed => return renamed,
             }
         }

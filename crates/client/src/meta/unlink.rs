@@ -99,12 +99,21 @@ impl Meta {
     ) -> Result<bool, Errno> {
         let mut tries = Tries::default();
         loop {
-            let place = match self.place(who, parent, name).await {
+            self.pause_between(tries.taken()).await;
+            let moved = self.moved(parent);
+            let parent = moved.as_deref().map_or(parent, |moved| moved);
+            let place = match self.place_of_existing(who, parent, name).await {
                 Err(Errno::EBADF) => break,
+                Err(errno) if self.was_moved(&[parent], &mut tries, errno) => continue,
                 place => place?,
             };
+            // Its inode may have moved.
+            let known = self.known_child(parent, name).map(|child| child.fid);
+            let what = (known.or(what.0), what.1);
             match self.unlink_where_it_is(who, (&place, name), what).await {
                 Err(errno) if self.may_be_elsewhere(&place, &mut tries, errno) => {}
+                Err(Errno::ENOENT) if self.may_have_moved(&place, &mut tries) => {}
+                Err(errno) if self.may_be_moving(&[(parent, name)], &mut tries, errno) => {}
                 unlinked => return unlinked,
             }
         }

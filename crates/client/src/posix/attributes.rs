@@ -67,6 +67,11 @@ impl FileSystem {
             }
             answer => answer,
         };
+        if self.0.was_moved(who, (node, &inode), &answer).await {
+            return self.getattr(who, node).await;
+        }
+        let is_current = inode.node == node;
+        let answer = answer.map(|stat| Stat { keep: stat.keep && is_current, ..stat });
         if let Ok(stat) = &answer {
             self.0.show_size(&inode, asked_at, &stat.attributes).await;
         }
@@ -87,6 +92,7 @@ impl FileSystem {
         mut changes: SetAttributes,
     ) -> Result<Stat, Errno> {
         let inode = self.0.pin(node)?;
+        let asked = changes.clone();
         let mut right = (SetattrRight::Mode, Locking::default());
         if let Some(handle) = handle
             && changes.size.is_some()
@@ -124,7 +130,11 @@ impl FileSystem {
             let stat = self.0.stat(who, &inode).await?;
             Ok(Stat { keep: false, ..stat })
         };
-        self.0.answer_and_end_retry(who, changed.await)
+        let changed = changed.await;
+        if self.0.was_moved(who, (node, &inode), &changed).await {
+            return self.setattr(who, node, handle, asked).await;
+        }
+        self.0.answer_and_end_retry(who, changed)
     }
 
     /// Space and inodes of the whole file system. One RPC to each target, all at once; none while an earlier

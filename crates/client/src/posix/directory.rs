@@ -59,7 +59,7 @@ impl FileSystem {
         room: ListingRoom,
     ) -> Result<Vec<DirEntryPlus>, Errno> {
         let file = self.0.handles.get(handle)?;
-        let directory = &file.pin;
+        let directory = &*self.0.meta.current(self.0.inodes.pin(file.pin.fid));
         // The kernel asks for attributes of further names only if a program has looked at some of the first.
         let looks = from.0 != 0 || self.0.ahead.trusts(who.pid);
         if from.0 != 0 {
@@ -76,7 +76,12 @@ impl FileSystem {
                 return Ok(names.into_iter().map(DirEntryPlus::name_only).collect());
             }
             from = last.next;
-            let whole = self.0.with_entries(who, directory, names).await;
+            let mut whole = self.0.with_entries(who, directory, names).await;
+            if directory.node != file.pin.node {
+                // As [`Mounted::entry_by`].
+                let found = whole.iter_mut().filter_map(|entry| entry.found.as_mut());
+                found.for_each(|found| found.keep.entry = false);
+            }
             if self.0.settings.ahead().max() > 0 && looks {
                 let position = file.stream.lock().position(from)?;
                 self.note_listed(who, directory, handle, position);
@@ -124,7 +129,8 @@ impl Mounted {
         let mut names = Vec::new();
         while names.len() < limit {
             let last = file.stream.lock().last.clone();
-            let chunk = self.meta.dir_chunk(&file.who, &file.pin, position, last.as_ref()).await?;
+            let directory = self.meta.current(self.inodes.pin(file.pin.fid));
+            let chunk = self.meta.dir_chunk(&file.who, &directory, position, last.as_ref()).await?;
             let Some(chunk) = chunk else { break };
             let mut stream = file.stream.lock();
             let before = names.len();

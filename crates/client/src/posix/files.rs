@@ -87,7 +87,8 @@ impl FileSystem {
         mode: u32,
         flags: OpenFlags,
     ) -> Result<(Entry, Opened), Errno> {
-        let parent = self.0.pin(parent)?;
+        let by = parent;
+        let parent = self.0.pin(by)?;
         // As in Lustre: how often the file will be opened is not known yet.
         let caches =
             self.0.settings.open_cache().count() == 1 && self.0.meta.caches_new_opens(&parent);
@@ -115,7 +116,10 @@ impl FileSystem {
             false => self.0.entry(who, (&parent, name), &child).await,
         };
         let entry = match entry {
-            Ok(entry) => entry,
+            Ok(entry) => {
+                self.0.names_changed_by(by, &[name]).await;
+                Mounted::entry_by(by, &parent, entry)
+            }
             Err(errno) => {
                 self.0.end_open(who, &child, open, None).await?;
                 return Err(errno);

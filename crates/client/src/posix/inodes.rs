@@ -4,14 +4,54 @@ use std::sync::Arc;
 
 use sheen_types::{Errno, Name, Timestamp};
 
-use super::{Attributes, Credentials, DirEntry, Entry, FileType, MayCache, Mounted, NodeId, Stat};
+use super::{
+    Attributes, Credentials, DirEntry, Entry, FileType, MayCache, Mounted, NameInvalidation,
+    NodeId, StaleName, Stat,
+};
 use crate::cache::{Inode, LayoutState, Pin, generation};
 use crate::data::{DataAttributes, DataFile};
 
 impl Mounted {
     /// The inode of a node, needed for the length of a call.
     pub(super) fn pin(&self, node: NodeId) -> Result<Pin, Errno> {
-        self.inodes.pin_node(node).ok_or(Errno::ESTALE)
+        let known = self.inodes.pin_node(node).ok_or(Errno::ESTALE)?;
+        Ok(self.inodes.current(known))
+    }
+
+    /// Whether another inode has taken the place of the directory `node` since this call was answered so; [`Self::pin`]
+    /// leads to it then. No RPC for what was answered, and is no directory.
+    pub(super) async fn was_moved<T>(
+        &self,
+        who: &Credentials,
+        (node, inode): (NodeId, &Inode),
+        answer: &Result<T, Errno>,
+    ) -> bool {
+        let is_refused = matches!(answer, Err(Errno::ENOENT | Errno::ESTALE));
+        let is_stripe = inode.state().is_stripe_of_unknown();
+        if !is_refused && !is_stripe || inode.file_type() != Some(FileType::Directory) {
+            return false;
+        }
+        self.meta.follow_moved(who, inode).await;
+        self.pin(node).is_ok_and(|current| current.fid != inode.fid)
+    }
+
+    /// A call has changed these names of the directory that the kernel calls `node`. If another inode has taken its place, the
+    /// kernel has dentries of both, of which it has changed one.
+    pub(super) async fn names_changed_by(&self, node: NodeId, names: &[&Name]) {
+        let Ok(current) = self.pin(node) else { return };
+        if current.node == node {
+            return;
+        }
+        let (parent, by) = (current.node, NameInvalidation::Expire);
+        let stale = names.iter().map(|name| StaleName { parent, name: (*name).clone(), by });
+        self.kernel_cache.invalidate_names(stale.collect()).await;
+        self.kernel_cache.invalidate_attributes_but_size(parent).await;
+    }
+
+    /// An entry that was found by `node`, in whose place `parent` is now: the kernel is notified of names of that alone.
+    pub(super) fn entry_by(node: NodeId, parent: &Inode, mut found: Entry) -> Entry {
+        found.keep.entry &= parent.node == node;
+        found
     }
 
     /// Asks the MDT for the attributes of an inode of which none were ever known here: an earlier process of the

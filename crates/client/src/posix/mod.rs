@@ -40,6 +40,7 @@ mod inodes;
 mod kernel_tests;
 mod laid_out;
 mod migrate;
+mod moving;
 mod names;
 mod open_cache;
 #[cfg(test)]

@@ -29,7 +29,8 @@ impl FileSystem {
         parent: NodeId,
         name: &Name,
     ) -> Result<Lookup, Errno> {
-        let parent = self.0.pin(parent)?;
+        let node = parent;
+        let parent = self.0.pin(node)?;
         let found = match self.0.stale_retry.tries_again(who) {
             true => self.0.find_and_retain(who, &parent, name).await,
             false => self.find_ahead(who, &parent, name).await,
@@ -37,12 +38,20 @@ impl FileSystem {
         let found = match found {
             // Removed while it is open: it has no names.
             Err(Errno::ESTALE) if parent.state().is_removed_directory() => None,
+            found if self.0.was_moved(who, (node, &parent), &found).await => {
+                return self.lookup(who, node, name).await;
+            }
             found => found?,
         };
         match found {
-            Some(child) => Ok(Lookup::Found(self.0.entry(who, (&parent, name), &child).await?)),
+            Some(child) => {
+                let found = self.0.entry(who, (&parent, name), &child).await?;
+                Ok(Lookup::Found(Mounted::entry_by(node, &parent, found)))
+            }
             None => {
-                let keep = self.0.meta.is_absent(&parent, name) && is_listed(&parent, name);
+                let keep = parent.node == node
+                    && self.0.meta.is_absent(&parent, name)
+                    && is_listed(&parent, name);
                 Ok(Lookup::Absent { keep: keep && self.0.may_keep_name(&parent, name, true) })
             }
         }
@@ -75,10 +84,12 @@ impl FileSystem {
         mode: u32,
         new: NewNode,
     ) -> Result<Entry, Errno> {
-        let parent = self.0.pin(parent)?;
+        let node = parent;
+        let parent = self.0.pin(node)?;
         let permissions = mode & 0o7777;
         let directory = FileType::Directory.mode_bits() | permissions;
-        let plain = CreateRequest { mode: directory, rdev: 0, target: None, wish: None };
+        let (rdev, target, wish) = (0, None, None);
+        let plain = CreateRequest { mode: directory, rdev, target, wish, restripes: false };
         let new = match new {
             NewNode::Directory => plain,
             NewNode::DirectoryOn(mdt) => {
@@ -86,6 +97,9 @@ impl FileSystem {
                 CreateRequest { wish: Some(wish), ..plain }
             }
             NewNode::WishedDirectory(wish) => CreateRequest { wish: Some(wish), ..plain },
+            NewNode::RestripedDirectory(wish) => {
+                CreateRequest { wish: Some(wish), restripes: true, ..plain }
+            }
             NewNode::Symlink(target) if target.is_empty() => return Err(Errno::ENOENT),
             NewNode::Symlink(target) => {
                 let mode = FileType::Symlink.mode_bits() | 0o777;
@@ -97,7 +111,9 @@ impl FileSystem {
         };
         let create = || self.0.meta.create(who, &parent, name, &new);
         let child = self.0.retry_with_rights(who, &[&parent], create).await?;
-        self.0.entry(who, (&parent, name), &child).await
+        let made = self.0.entry(who, (&parent, name), &child).await?;
+        self.0.names_changed_by(node, &[name]).await;
+        Ok(Mounted::entry_by(node, &parent, made))
     }
 
     /// Makes a directory as it is wished for a caller of whom the kernel does not know that it makes one: it is notified of the
@@ -114,7 +130,33 @@ impl FileSystem {
         mode: u32,
         wish: DirectoryWish,
     ) -> Result<(), Errno> {
-        let new = NewNode::WishedDirectory(wish);
+        self.make_unseen(who, (parent, name), mode, NewNode::WishedDirectory(wish)).await
+    }
+
+    /// The same; a directory that is there is split, or merged, to so many stripes as are wished. Its MDT moves its names after
+    /// this call. Up to three RPCs.
+    ///
+    /// # Errors
+    /// As [`FileSystem::make_node`]; `EBUSY` of one that is being moved, split or merged.
+    #[boxed]
+    pub async fn restripe_directory(
+        &self,
+        who: &Credentials,
+        parent: NodeId,
+        name: &Name,
+        mode: u32,
+        wish: DirectoryWish,
+    ) -> Result<(), Errno> {
+        self.make_unseen(who, (parent, name), mode, NewNode::RestripedDirectory(wish)).await
+    }
+
+    async fn make_unseen(
+        &self,
+        who: &Credentials,
+        (parent, name): (NodeId, &Name),
+        mode: u32,
+        new: NewNode,
+    ) -> Result<(), Errno> {
         let made = self.make_node(who, parent, name, mode, new).await?;
         let stale = StaleName { parent, name: name.clone(), by: NameInvalidation::Drop };
         self.0.kernel_cache.invalidate_names(vec![stale]).await;
@@ -150,7 +192,8 @@ impl FileSystem {
         parent: NodeId,
         name: &Name,
     ) -> Result<Entry, Errno> {
-        let (inode, parent) = (self.0.pin(node)?, self.0.pin(parent)?);
+        let by = parent;
+        let (inode, parent) = (self.0.pin(node)?, self.0.pin(by)?);
         let mut linked = self.0.link(who, &inode, &parent, name).await;
         if let Some((directory, known)) = self.0.stale_retry.found_as(who, node) {
             // Its name is replaced again and again: the kernel takes any inode of the same type.
@@ -174,6 +217,8 @@ impl FileSystem {
                 };
             }
         }
+        self.0.names_changed_by(by, &[name]).await;
+        let linked = linked.map(|linked| Mounted::entry_by(by, &parent, linked));
         self.0.answer_and_end_retry(who, linked)
     }
 
@@ -188,10 +233,12 @@ impl FileSystem {
         parent: NodeId,
         name: &Name,
     ) -> Result<(), Errno> {
-        let parent = self.0.pin(parent)?;
+        let node = parent;
+        let parent = self.0.pin(node)?;
         let layout = self.0.layout_of(&parent, name);
         let unlink = || self.0.meta.unlink(who, &parent, name, Removes::File);
         let is_gone = self.0.retry_with_rights(who, &[&parent], unlink).await?;
+        self.0.names_changed_by(node, &[name]).await;
         self.0.note_gone(layout.filter(|_| is_gone));
         Ok(())
     }
@@ -202,9 +249,12 @@ impl FileSystem {
     /// As `rmdir(2)`.
     #[boxed]
     pub async fn rmdir(&self, who: &Credentials, parent: NodeId, name: &Name) -> Result<(), Errno> {
-        let parent = self.0.pin(parent)?;
+        let node = parent;
+        let parent = self.0.pin(node)?;
         let unlink = || self.0.meta.unlink(who, &parent, name, Removes::Directory);
-        self.0.retry_with_rights(who, &[&parent], unlink).await.map(|_| ())
+        self.0.retry_with_rights(who, &[&parent], unlink).await?;
+        self.0.names_changed_by(node, &[name]).await;
+        Ok(())
     }
 
     /// Moves a name. One RPC; with [`RenameMode::NoReplace`] a lookup of the new name before it.
@@ -237,6 +287,8 @@ impl FileSystem {
         let mut judged: Vec<&Inode> = vec![&from_parent, &to_parent];
         judged.extend(moved.filter(|moved| moved.file_type() == Some(FileType::Directory)));
         let is_gone = self.0.retry_with_rights(who, &judged, rename).await?;
+        self.0.names_changed_by(from.0, &[from.1]).await;
+        self.0.names_changed_by(to.0, &[to.1]).await;
         self.0.note_gone(replaced.filter(|_| is_gone));
         Ok(())
     }
@@ -360,8 +412,7 @@ impl Mounted {
             place => place?,
         };
         if let Some(place) = place.filter(|_| is_listed(parent, name)) {
-            let is_absent = place.holder().state().is_absent(name);
-            if is_absent || self.meta.knows_absent(&place, name) {
+            if self.meta.is_absent_at(&place, name) || self.meta.knows_absent(&place, name) {
                 return Ok(KnownName::Absent);
             }
         }

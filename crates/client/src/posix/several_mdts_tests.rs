@@ -467,13 +467,15 @@ fn a_name_is_replaced_by_the_mdt_of_what_loses_it() {
     two.second.mdt.refuse_with(Errno::EXDEV, refusal);
     two.fixture.mdt.transno.store(7, Ordering::Relaxed);
     two.fixture.mdt.answer(MdsReintRenameReply::default());
-    // The kernel has moved the name.
+    // The kernel has moved the name. The lock went with the change: whether the directory lies in one piece still is asked.
+    two.second.mdt.answer(found(REMOTE, DIRECTORY, 0x51, WITHOUT_NAME));
     two.second.mdt.answer(absent());
     assert_eq!(rename(&two), Ok(()));
     let (first, second) = two.kinds();
     let renames = |kinds: &[String]| kinds.iter().filter(|kind| *kind == "MdsReintRename").count();
     assert_eq!((renames(&first), renames(&second)), (1, 1));
 
+    two.fixture.mdt.answer(found(LOCAL, DIRECTORY, 0x52, WHOLE));
     two.second.mdt.refuse(Errno::EXDEV);
     assert_eq!(rename(&two), Err(Errno::EXDEV), "a refusal that names nothing is the answer");
 }

@@ -1,5 +1,8 @@
 //! Directories that lie in stripes, on two MDTs that have what a test puts there and refuse names that are elsewhere.
 
+mod making;
+mod moving;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -16,7 +19,8 @@ use sheen_wire::md::{Bias, MdsOpenFlags, MdtBody, ObdStatfs, Valid};
 use sheen_wire::messages::{
     LdlmEnqueueReply, LdlmIntentGetattr, LdlmIntentGetattrReply, LdlmIntentOpenReply,
     MdsCloseReply, MdsGetattrReply, MdsReadpageReply, MdsReintCreateReply, MdsReintLinkReply,
-    MdsReintRenameReply, MdsReintSetattrReply, MdsReintUnlinkReply, MdsStatfsReply, Reply, Request,
+    MdsReintMigrateReply, MdsReintRenameReply, MdsReintSetattrReply, MdsReintSetxattrReply,
+    MdsReintUnlinkReply, MdsStatfsReply, Reply, Request,
 };
 use sheen_wire::text::Text;
 
@@ -61,6 +65,14 @@ struct Cluster {
     made: Vec<(u32, bool)>,
     /// Stripes that refuse everything.
     gone: BTreeSet<Fid>,
+    /// None of them is a stripe yet.
+    are_whole: bool,
+    /// A name that moves once this stripe was asked for it, or read, and the answer is on its way.
+    moves_behind: Option<(Fid, String)>,
+    /// No lock covers the names of stripes, as where names move all the time.
+    grants_no_names: bool,
+    /// What was asked about moves.
+    moves: Vec<(u32, Request)>,
 }
 
 fn layout_of(hash: LmvHash, stripes: &[Fid]) -> DirectoryLayout {
@@ -87,6 +99,27 @@ impl Cluster {
             stats: BTreeMap::new(),
             made: Vec::new(),
             gone: BTreeSet::new(),
+            are_whole: false,
+            moves_behind: None,
+            grants_no_names: false,
+            moves: Vec::new(),
+        }
+    }
+
+    /// Where a name may be while names are being moved.
+    fn stripe_before(&self, name: &str) -> Option<Fid> {
+        let before = self.layout.places(name.as_bytes()).ok()?.before?;
+        self.stripes().get(before as usize).copied()
+    }
+
+    /// The answer about this stripe is on its way.
+    fn move_behind(&mut self, stripe: Fid) {
+        let is_due = self.moves_behind.as_ref().is_some_and(|(on, _)| *on == stripe);
+        if let Some((_, name)) = self.moves_behind.take_if(|_| is_due) {
+            let (from, to) = (self.stripe_before(&name).expect("it moves"), self.stripe_of(&name));
+            let from = self.directories.get_mut(&from).expect("a stripe");
+            let moved = from.remove(&name).expect("it is there");
+            self.directories.entry(to).or_default().insert(name, moved);
         }
     }
 
@@ -111,10 +144,13 @@ impl Cluster {
 
     /// A name is refused where it does not belong.
     fn names(&mut self, directory: Fid, name: &str) -> Result<&mut Names, Errno> {
-        let is_stripe = STRIPES.contains(&directory);
+        let is_stripe = STRIPES.contains(&directory) && !self.are_whole;
         let is_known = self.layout.hash().0 & LmvHash::BAD_TYPE == 0
             && self.layout.places(name.as_bytes()).is_ok();
-        let is_elsewhere = is_stripe && is_known && self.stripe_of(name) != directory;
+        let is_elsewhere = is_stripe
+            && is_known
+            && self.stripe_of(name) != directory
+            && self.stripe_before(name) != Some(directory);
         if self.gone.contains(&directory) || is_elsewhere || directory == self.master {
             return Err(Errno::ESTALE);
         }
@@ -134,9 +170,12 @@ impl Cluster {
             body.valid |= Valid::SIZE | Valid::BLOCKS;
             (body.nlink, body.size, body.blocks, body.mtime) = (*nlink, *size, *size / 512, *mtime);
         }
-        let layout = match STRIPES.iter().position(|stripe| *stripe == fid) {
+        let stripes = self.stripes();
+        let layout = match stripes.iter().position(|stripe| *stripe == fid) {
+            _ if fid == self.master => Some(self.layout.clone()),
+            Some(_) if self.are_whole => None,
             Some(number) => self.layout.of_stripe(number as u32),
-            None => (fid == self.master).then(|| self.layout.clone()),
+            None => None,
         };
         let Some(layout) = layout else { return (body, Bytes::new()) };
         body.valid |= Valid::DIREA | Valid::MEA;
@@ -167,7 +206,10 @@ impl Cluster {
         }
         match self.names(on, &name).map(|names| names.get(&name).copied()) {
             Err(errno) => refused(errno),
-            Ok(None) => absent(),
+            Ok(None) => {
+                self.move_behind(on);
+                absent()
+            }
             Ok(Some((_, fid, _))) if !is_on(fid, mdt) => {
                 self.locks += 1;
                 found_elsewhere(fid, 0x9000 + self.locks)
@@ -182,6 +224,14 @@ impl Cluster {
     }
 
     fn add(&mut self, directory: Fid, name: &str, fid: Fid, mode: u32) -> Result<bool, Errno> {
+        let before = self.stripe_before(name).filter(|_| !self.are_whole);
+        let has =
+            |stripe: Fid| self.directories.get(&stripe).is_some_and(|it| it.contains_key(name));
+        match before {
+            Some(before) if before == directory && !has(before) => return Err(Errno::ESTALE),
+            Some(before) if before != directory && has(before) => return Err(Errno::EEXIST),
+            _ => {}
+        }
         let names = self.names(directory, name)?;
         let hash = (names.len() as u64 + 3) * 10;
         let is_new = !names.contains_key(name);
@@ -224,6 +274,23 @@ impl Cluster {
                     reply.dlm_rep = Some(LdlmReply { policy_res1, ..lock });
                 }
                 reply.into()
+            }
+            Request::MdsReintMigrate(_) => {
+                self.moves.push((mdt, request.clone()));
+                MdsReintMigrateReply::default().into()
+            }
+            Request::MdsReintSetxattr(_) => {
+                self.moves.push((mdt, request.clone()));
+                MdsReintSetxattrReply::default().into()
+            }
+            Request::MdsReintCreate(asked)
+                if asked.rec_reint.bias == Bias::NONE
+                    && !asked.eadata.is_empty()
+                    && !asked.rec_reint.flags().contains(MdsOpenFlags::DEFAULT_LMV) =>
+            {
+                self.moves.push((mdt, request.clone()));
+                let mdt_body = Some(body(self.master, DIRECTORY));
+                MdsReintCreateReply { mdt_body, ..Default::default() }.into()
             }
             Request::MdsReintCreate(asked) => {
                 let (on, record) = (asked.rec_reint.fid1, &asked.rec_reint);
@@ -270,6 +337,9 @@ impl Cluster {
             Request::LdlmEnqueue(asked) => {
                 let on = asked.dlm_req.desc.resource.name.fid();
                 self.note(mdt, "lock", on);
+                if self.grants_no_names {
+                    return Err(Errno::ENOENT);
+                }
                 let dlm_rep = Some(self.grant(on, &asked.dlm_req, InodeBits::UPDATE));
                 LdlmEnqueueReply { dlm_rep, ..Default::default() }.into()
             }
@@ -279,7 +349,9 @@ impl Cluster {
                 if self.gone.contains(&on) {
                     return Err(Errno::ENOENT);
                 }
-                return Ok((MdsReadpageReply::default().into(), vec![self.read(on, from)]));
+                let pages = vec![self.read(on, from)];
+                self.move_behind(on);
+                return Ok((MdsReadpageReply::default().into(), pages));
             }
             Request::MdsStatfs(_) => {
                 self.asked.push((mdt, "space".to_owned(), Fid::ZERO));
@@ -819,157 +891,4 @@ fn many_names_are_asked_in_one_batch_for_each_mdt() {
     assert_eq!(batches, [(0, "batch of 2"), (1, "batch of 4")]);
     entry(bench.look_up(node, &names[0]));
     assert_eq!(bench.asked(), [], "under locks as a lookup's");
-}
-
-#[test]
-fn the_answer_to_a_mkdir_says_how_the_directory_lies() {
-    let bench = Bench::new();
-    let node = bench.directory();
-    let make = |node, text: String| {
-        let text = name(&text);
-        let made = bench.run(move |files, who| async move {
-            files.make_node(&who, node, &text, 0o755, NewNode::Directory).await
-        });
-        made.expect("made")
-    };
-    let whole = make(node, bench.name_in(1, 0));
-    bench.asked();
-    bench.make_file(whole.node, "a");
-    let fid = whole.attributes.fid;
-    assert_eq!(kinds(&bench.asked()), [(0, "open", fid)], "it lies in one piece");
-
-    // By its parent's default: its lock is asked for once.
-    let cluster = Arc::clone(&bench.cluster);
-    bench.fixture.mdt.expect(move |request| {
-        let Request::MdsReintCreate(create) = request else { panic!("{request:?}") };
-        let mut cluster = cluster.lock();
-        cluster.master = create.rec_reint.fid2;
-        let (mdt_body, mdt_md) = cluster.body(create.rec_reint.fid2, DIRECTORY);
-        let mdt_body = Some(mdt_body);
-        Ok(MdsReintCreateReply { mdt_body, mdt_md, ..Default::default() }.into())
-    });
-    let striped = make(whole.node, "striped".to_owned());
-    for number in 0..2 {
-        bench.make_file(striped.node, &bench.name_in(1, number));
-    }
-    let asked = bench.asked();
-    assert_eq!(kinds(&asked)[0], (0, "getattr", striped.attributes.fid));
-    assert_eq!(kinds(&asked)[1..], [(0, "open", STRIPES[1]); 2]);
-}
-
-#[test]
-fn stripes_that_cannot_be_are_refused() {
-    for stripes in [vec![MASTER], vec![STRIPES[0], MASTER]] {
-        let bench = Bench::new();
-        bench.cluster.lock().layout = layout_of(LmvHash::CRUSH, &stripes);
-        assert_eq!(look_up(&bench.fixture, NodeId::ROOT, "d").err(), Some(Errno::EPROTO));
-    }
-    let bench = Bench::new();
-    bench.cluster.lock().layout = layout_of(LmvHash::CRUSH, &[Fid::ZERO, Fid::ZERO]);
-    let node = bench.directory();
-    assert_eq!(bench.look_up(node, "f").err(), Some(Errno::ENODEV), "its stripe was lost");
-    let LmvEa::Stripes { header, .. } = bench.cluster.lock().layout.to_ea() else { return };
-    assert_eq!(header.stripe_count, 2);
-}
-
-#[test]
-fn a_wish_goes_to_the_mdt_of_the_first_stripe() {
-    let listed = [MdtIndex(1), MdtIndex(0)];
-    let stripes = NonZeroU32::new(2).map(WishedStripes::Count).expect("two");
-    let first = Some(MdtIndex(1));
-    let wishes = [
-        (DirectoryWish { stripes, first, ..DirectoryWish::default() }, 1),
-        (DirectoryWish { stripes, mdts: listed.into(), ..DirectoryWish::default() }, 1),
-        (DirectoryWish { stripes, first: Some(MdtIndex(0)), ..DirectoryWish::default() }, 0),
-    ];
-    for (wish, index) in wishes {
-        let bench = Bench::new();
-        let expected = wish.clone();
-        let mdt = if index == 1 { &bench.second.mdt } else { &bench.fixture.mdt };
-        mdt.expect(move |request| {
-            let Request::MdsReintCreate(create) = request else { panic!("{request:?}") };
-            let record = &create.rec_reint;
-            assert!(is_on(record.fid2, index), "{}", record.fid2);
-            assert_eq!((record.fid1, record.bias), (Fid::ROOT, Bias::SETSTRIPE_CREATE));
-            let sent = LmvEa::decode(&create.eadata).expect("a wish");
-            assert_eq!(DirectoryWish::from_ea(&sent), Ok(expected));
-            let mdt_body = Some(body(record.fid2, DIRECTORY));
-            Ok(MdsReintCreateReply { mdt_body, ..Default::default() }.into())
-        });
-        let made = bench.run(|files, who| async move {
-            files.make_wished_directory(&who, NodeId::ROOT, &name("s"), 0o755, wish).await
-        });
-        assert_eq!(made, Ok(()));
-        assert!(mdt.is_done());
-    }
-}
-
-#[test]
-fn stripes_and_defaults_are_read_and_set_as_attributes() {
-    let bench = Bench::new();
-    let node = bench.directory();
-    let get = |name: &'static [u8], node| {
-        bench.run(move |files, who| async move { files.getxattr(&who, node, name).await })
-    };
-    let layout = bench.cluster.lock().layout.to_ea().encode();
-    assert_eq!(get(b"sheen.directory_stripes", node), Ok(layout));
-    assert_eq!(bench.asked(), [], "it came with the name");
-    assert_eq!(get(b"sheen.directory_stripes", NodeId::ROOT), Err(Errno::ENODATA));
-
-    let default = DirectoryWish { first: Some(MdtIndex(1)), ..DirectoryWish::default() };
-    let default = default.to_ea().encode();
-    let answer = |mdt_md: Bytes, valid| {
-        let mdt_body = Some(MdtBody { fid1: MASTER, valid, ..MdtBody::default() });
-        MdsGetattrReply { mdt_body, mdt_md, ..Default::default() }
-    };
-    bench.fixture.mdt.answer(answer(default.clone(), Valid::DIREA | Valid::DEFAULT_MEA));
-    assert_eq!(get(b"sheen.directory_default", node), Ok(default.clone()));
-    bench.fixture.mdt.answer(answer(Bytes::new(), Valid::NONE));
-    assert_eq!(get(b"sheen.directory_default", node), Err(Errno::ENODATA));
-
-    let set = |value: Bytes| {
-        bench.run(move |files, who| async move {
-            let (name, mode) = (b"sheen.directory_default", super::XattrMode::Any);
-            files.setxattr(&who, node, name, value, mode).await
-        })
-    };
-    assert_eq!(set(Bytes::from_static(b"nonsense")), Err(Errno::EINVAL));
-    bench.fixture.mdt.expect(move |request| {
-        let Request::MdsReintSetattr(asked) = request else { panic!("{request:?}") };
-        assert_eq!((asked.rec_reint.fid, &asked.eadata), (MASTER, &default));
-        Ok(MdsReintSetattrReply::default().into())
-    });
-    let default = DirectoryWish { first: Some(MdtIndex(1)), ..DirectoryWish::default() };
-    assert_eq!(set(default.to_ea().encode()), Ok(()));
-}
-
-#[test]
-fn a_new_directory_is_placed_by_the_default_of_its_parent() {
-    let bench = Bench::new();
-    let ask = |bench: &Bench, default: DirectoryWish, names: &[&str]| {
-        // The root's default, as it is asked for anew.
-        bench.revoke(Fid::ROOT);
-        let root = bench.fixture.files.0.inodes.pin(Fid::ROOT);
-        root.state().cover_bits(InodeBits::LOOKUP);
-        root.state().note_default_striping(Some(default), true);
-        bench.asked();
-        for text in names {
-            let text = name(text);
-            let new = NewNode::Directory;
-            bench
-                .run(move |files, who| async move {
-                    files.make_node(&who, NodeId::ROOT, &text, 0o755, new).await
-                })
-                .expect("made");
-        }
-        bench.made()
-    };
-    let on_second = DirectoryWish { first: Some(MdtIndex(1)), ..DirectoryWish::default() };
-    assert_eq!(ask(&bench, on_second, &["a", "b"]), [(1, true), (1, true)]);
-    assert_eq!(kinds(&bench.asked()), [], "nothing else was asked");
-    // Round robin, as in the root: those on the name's MDT are made as any file is.
-    let around = DirectoryWish { max_inherit_rr: 3, ..DirectoryWish::default() };
-    assert_eq!(ask(&bench, around, &["c", "d", "e"]), [(0, false), (1, true), (0, false)]);
-    let asked = bench.asked();
-    assert_eq!(kinds(&asked).iter().filter(|(_, what, _)| *what == "space").count(), 2);
 }

@@ -11,6 +11,7 @@ use sheen_wire::lmv::LmvEa;
 use super::{Credentials, FileSystem, FileType, Mounted, NodeId, XattrMode};
 use crate::boxed;
 use crate::cache::{Inode, LayoutState, Xattrs, read_layout};
+use crate::meta::TRUSTED_LMV;
 
 /// A file's layout, or a directory's default one, as `lfs` and `getfattr` know it.
 const LUSTRE_LOV: &[u8] = b"lustre.lov";
@@ -172,6 +173,10 @@ impl FileSystem {
         }
         if name == LUSTRE_LOV || name == TRUSTED_LOV {
             return self.0.set_layout(who, &inode, value, mode).await;
+        }
+        if name == TRUSTED_LMV {
+            // What it says of stripes ends with it, whichever way that goes.
+            self.0.inodes.doubt_striping(&inode);
         }
         let set = || self.0.meta.setxattr(who, &inode, name, Some(value.clone()), mode);
         let inodes: [&Inode; 1] = [&inode];

@@ -3,6 +3,7 @@
 
 mod alone;
 mod sessions;
+mod striped;
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -143,9 +144,14 @@ impl Caller {
 }
 
 /// Captures that are played each for itself.
-pub(crate) const ALONE: [&str; 7] = [
+pub(crate) const ALONE: [&str; 12] = [
     "e1-dne-remote-dir",
+    "e2-dne-striped-dir",
+    "e3-dne-default-dirstripe",
     "more/d1-rename-link-across-mdts",
+    "more/d2-striped-dir-hashes",
+    "more/d5-mkdir-overstripe-unlink",
+    "more/d6-readdir-striped-1000",
     "more/i1-cold-seq-read-3M",
     "more/i3-random-4k-read",
     "more/i4-short-io-4k",
@@ -211,11 +217,28 @@ pub(crate) fn run(directory: &Path, mount: &str, names: &[&str]) -> Vec<Played> 
     let with_mount = |name: &str| vec![mount.to_owned(), name.to_owned()];
     let together = std::iter::once(&mount).chain(names).map(|name| (*name).to_owned()).collect();
     let (first, second) = (client_nid(), Nid::tcp(Ipv4Addr::new(10, 77, 0, 13)));
-    let [remote, across, ahead, scattered, short, room, own_mount] = ALONE;
+    let [
+        remote,
+        striped,
+        default,
+        across,
+        hashes,
+        overstriped,
+        listed,
+        ahead,
+        scattered,
+        short,
+        room,
+        own_mount,
+    ] = ALONE;
+    let one_session = [mount, remote, striped, default].map(str::to_owned).to_vec();
     vec![
         play(directory, together, first, sessions::all),
-        play(directory, with_mount(remote), first, alone::remote),
+        play(directory, one_session, first, striped::two),
         play(directory, with_mount(across), first, alone::across),
+        play(directory, with_mount(hashes), first, striped::hashes),
+        play(directory, with_mount(overstriped), first, striped::overstriped),
+        play(directory, with_mount(listed), first, striped::listed),
         play(directory, with_mount(ahead), first, alone::ahead),
         play(directory, with_mount(scattered), first, alone::scattered),
         play(directory, with_mount(short), first, alone::short),

@@ -6,6 +6,7 @@ use std::fmt;
 use bytes::Bytes;
 use sheen_conformance::rpc::Rpc;
 use sheen_conformance::{Content, explain};
+use sheen_types::Fid;
 use sheen_wire::batch::BatchedMessages;
 use sheen_wire::messages::{
     FieldKind, Fields, Format, LdlmIntentGetattr, LdlmIntentGetattrReply, MdsBatchReply, Reply,
@@ -190,9 +191,23 @@ pub(crate) fn compare(
     mapping: &Mapping,
 ) -> Vec<Difference> {
     let same = |path: &str, one: &str, other: &str| {
-        mapping.same(one, other) || is_own(path, one, other) || !is_said(path, real, ours)
+        mapping.same(one, other)
+            || is_own(path, one, other)
+            || !is_said(path, real, ours)
+            || is_same_inode(path, real, ours, mapping)
     };
     compare_by(message, place, real, ours, same)
+}
+
+/// Whether a field is a part of the name of an inode that servers have named, each in its own way.
+fn is_same_inode(path: &str, real: &Leaves, ours: &Leaves, mapping: &Mapping) -> bool {
+    let Some((whole, "seq" | "oid" | "ver")) = path.rsplit_once('.') else { return false };
+    let part = |leaves: &Leaves, name: &str| number(leaves.get(&format!("{whole}.{name}"))?);
+    let fid = |leaves: &Leaves| {
+        let small = |name| u32::try_from(part(leaves, name)?).ok();
+        Some(Fid { seq: part(leaves, "seq")?, oid: small("oid")?, ver: small("ver")? })
+    };
+    fid(real).zip(fid(ours)).is_some_and(|(real, ours)| mapping.is_inode(real, ours))
 }
 
 /// What our client asked otherwise than the real one.

@@ -41,6 +41,7 @@ const WITH_DEFAULT: &[&str] = &[
     "b5-open-excl-errors, packet 513",
     "c1-io-4k-1stripe, packet 1",
     "e1-dne-remote-dir, packet 1",
+    "e3-dne-default-dirstripe, packet 40",
     "d1-rename-link-across-mdts, packet 107",
 ];
 
@@ -50,6 +51,17 @@ const ON_SECOND: &[&str] = &[
     "b5-open-excl-errors, packet 523",
     "c1-io-4k-1stripe, packet 1",
     "d1-rename-link-across-mdts, packet 4",
+    "e3-dne-default-dirstripe, packet 1",
+];
+
+/// Directories in stripes whose first MDT the real client left open, and chose itself.
+const ANY_FIRST: &[&str] = &[
+    "e2-dne-striped-dir, packet 12",
+    "e2-dne-striped-dir, packet 180",
+    "d2-striped-dir-hashes, packet 19",
+    "d2-striped-dir-hashes, packet 201",
+    "d2-striped-dir-hashes, packet 372",
+    "d5-mkdir-overstripe-unlink, packet 6",
 ];
 
 /// How our servers' answers differ from the captured servers'.
@@ -119,45 +131,56 @@ pub(crate) const ANSWERED: &[Known] = &[
          root has none",
     ),
     known(
-        "LDLM_INTENT_LAYOUT reply",
-        &["dlm_rep.desc.policy[]"],
-        "DNE: the second MDT's index in the lock",
-    ),
-    known(
-        "LDLM_CONVERT reply",
-        &["dlm_rep.desc.policy[]"],
-        "DNE: the second MDT's index in the lock",
-    ),
-    known(
         "MDS_GETATTR reply",
         &["mdt_md", "mdt_body.valid.DIREA"],
         "the root has the file system's default layout here; there it has none",
     ),
     known(
-        "LDLM_INTENT_GETXATTR reply",
-        &["dlm_rep.desc.policy[]"],
-        "DNE: the second MDT's index in the lock",
+        "*",
+        &["dlm_rep.desc.policy[] = 4294967296"],
+        "the number of the MDT that made a lock (`li_initiator_id`), which no client reads, is not said",
     ),
-    known("LDLM_INTENT_OPEN reply", &["dlm_rep.desc.policy[]"], "DNE: as before"),
+    known(
+        "LDLM_INTENT_GETATTR reply",
+        &["dlm_rep.desc.policy[] = 16", "dlm_rep.desc.policy[] = 18", "dlm_rep.desc.policy[] = 26"],
+        "LOOKUP is locked with a stripe, and with an inode whose name another MDT has; there with the name alone",
+    ),
+    known("LDLM_INTENT_OPEN reply", &["dlm_rep.desc.policy[] = 26"], "as before"),
+    known(
+        "LDLM_INTENT_GETATTR reply",
+        &["dlm_rep.desc.policy[] = 19"],
+        "a lookup locks no attributes",
+    ),
+    known(
+        "LDLM_INTENT_LAYOUT reply",
+        &["dlm_rep.desc.policy[] = 10"],
+        "a layout is locked without attributes",
+    ),
     known(
         "LDLM_INTENT_GETATTR reply",
         &[
-            "default_mdt_md",
-            "mdt_body.eadatasize",
-            "mdt_body.valid.DEFAULT_MEA",
+            "default_mdt_md = there",
+            "mdt_body.eadatasize = 48",
+            "mdt_body.valid.DEFAULT_MEA = set",
             "mdt_body.valid.DIREA",
         ],
-        "DNE: the root has a default layout of directories, which we do not have",
+        "what `lfs mkdir` wishes of one stripe or of all MDTs is the directory's default, too; here it is not",
     ),
     known(
-        "MDS_GETATTR reply",
-        &["mdt_body.eadatasize", "mdt_body.valid.DEFAULT_MEA"],
-        "DNE: the same; here a client that asks for it gets none",
+        "LDLM_INTENT_OPEN reply",
+        &["default_mdt_md = there", "mdt_body.valid.DEFAULT_MEA = set", "mdt_body.valid.DIREA"],
+        "as before",
     ),
     known(
         "LDLM_INTENT_GETATTR reply",
-        &["dlm_rep.desc.policy[]"],
-        "DNE: there the lock on the name of a remote directory is with the parent's MDT",
+        &["default_mdt_md = absent", "mdt_body.valid.DEFAULT_MEA = not set"],
+        "what a directory inherits as its default is kept with it; there clients know it by themselves \
+         (`DMV_IMP_INHERIT`)",
+    ),
+    known(
+        "LDLM_INTENT_OPEN reply",
+        &["default_mdt_md = absent", "mdt_body.valid.DEFAULT_MEA = not set"],
+        "as before",
     ),
     known(
         "LDLM_INTENT_OPEN reply",
@@ -173,11 +196,6 @@ pub(crate) const ANSWERED: &[Known] = &[
     ),
     known(
         "LDLM_INTENT_OPEN reply",
-        &["default_mdt_md", "mdt_body.valid.DEFAULT_MEA", "mdt_body.valid.DIREA"],
-        "DNE: the root has a default layout of directories, which we do not have",
-    ),
-    known(
-        "LDLM_INTENT_OPEN reply",
         &["mdt_md = absent"],
         "a replayed open is answered with the layout, as any other",
     ),
@@ -190,6 +208,31 @@ pub(crate) const ANSWERED: &[Known] = &[
         "LDLM_INTENT_OPEN reply",
         &["dlm_rep.policy_res2 = 18446744073709551596"],
         "ENOTDIR: here in 32 bits, as all errors there are otherwise",
+    ),
+    known(
+        "LDLM_INTENT_OPEN reply",
+        &["dlm_rep.policy_res1.LOOKUP_POS", "dlm_rep.policy_res2 = 18446744073709551595"],
+        "EISDIR of a directory that another MDT has found: here in 32 bits, and what was found is not said again",
+    ),
+    known(
+        "MDS_GETATTR reply",
+        &["mdt_body.eadatasize", "mdt_body.valid.DEFAULT_MEA"],
+        "a client that asks for the default of a directory without one gets none; there room for one",
+    ),
+    known(
+        "FLD_QUERY reply",
+        &["fld_mdfld.start", "fld_mdfld.end"],
+        "ranges of sequences are given out in the order in which MDTs and OSTs come",
+    ),
+    known(
+        "SEQ_QUERY reply",
+        &["seq_range.index = 0"],
+        "the MDT that gives a sequence out is named; there 0, whichever it is",
+    ),
+    known(
+        "MDS_FID2PATH reply",
+        &["body.kind.*", "getinfo_val"],
+        "a path that goes on at another MDT is answered by the error alone; there with room for one",
     ),
     known(
         "*",
@@ -229,12 +272,12 @@ pub(crate) const ANSWERED: &[Known] = &[
     known(
         "LLOG_ORIGIN_HANDLE_READ_HEADER reply",
         &["llog_log_hdr.*"],
-        "one MDT less in the log; its size and time differ",
+        "the captured logs are older and have been changed; size and time differ",
     ),
     known(
         "LLOG_ORIGIN_HANDLE_NEXT_BLOCK reply",
         &["eadata*", "llogd_body.*"],
-        "one MDT less in the log; llog `capture` shows equal logs for equal clusters",
+        "the same; llog `capture` shows equal logs for equal clusters",
     ),
     known(
         "LLOG_ORIGIN_HANDLE_NEXT_BLOCK reply",
@@ -246,7 +289,6 @@ pub(crate) const ANSWERED: &[Known] = &[
         &["getinfo_val (path)"],
         "zeros lie behind the path; there old memory",
     ),
-    known("FLD_QUERY reply", &["fld_mdfld.*"], "DNE: a sequence of the second MDT"),
     known("MGS_CONNECT reply", &["cdata.flags.BARRIER"], "no barriers for snapshots"),
     known("MGS_CONNECT reply", &["cdata.instance"], "the MGS sends its instance, too"),
     known(
@@ -262,7 +304,7 @@ pub(crate) const ANSWERED: &[Known] = &[
     known(
         "MDS_CONNECT reply",
         &["cdata.flags2.CRUSH", "cdata.flags2.DIR_MIGRATE", "cdata.flags2.DMV_IMP_INHERIT"],
-        "DNE: hashes of striped directories, their migration and inherited layouts",
+        "what a directory inherits is kept with it; hashes and migration: see the table of features",
     ),
     known("MDS_CONNECT reply", &["cdata.flags2.FLR", "cdata.flags2.MIRROR_ID_FIX"], "no mirrors"),
     known(
@@ -280,11 +322,6 @@ pub(crate) const ANSWERED: &[Known] = &[
         "MDS_CONNECT reply",
         &["cdata.flags2.READDIR_OPEN"],
         "opens that bring names of directories are not understood",
-    ),
-    known(
-        "MDS_BATCH reply",
-        &["body.status"],
-        "each part fails alone; there the first that fails ends the batch, and one of a read-only mount fails whole",
     ),
     known("*", &["cdata.flags.LFSCK"], "no LFSCK"),
     known("*", &["cdata.flags.VBR"], "no version based recovery"),
@@ -320,7 +357,7 @@ pub(crate) const ANSWERED: &[Known] = &[
     known(
         "MGS_CONFIG_READ reply",
         &["mgs_config_res.offset", "mgs_config_res.size"],
-        "one MDT less in the table of targets, and the other in another place",
+        "the captured targets have been started more often, in another order",
     ),
     known("MGS_CONFIG_READ bulk", &["bulk*"], "as before"),
     known(
@@ -392,6 +429,11 @@ pub(crate) const ANSWERED: &[Known] = &[
 /// How else they differ in the captures of a Lustre under faults.
 pub(crate) const ANSWERED_UNDER_FAULTS: &[Known] = &[
     known(
+        "LDLM_INTENT_GETATTR reply",
+        &["mdt_body.nlink = 11"],
+        "there the root had directories that the capture does not name",
+    ),
+    known(
         "LDLM_INTENT_OPEN reply",
         &["dlm_rep.policy_res2 = 18446744073709551600"],
         "EBUSY: here in 32 bits, as all errors there are otherwise",
@@ -410,11 +452,6 @@ pub(crate) const ANSWERED_UNDER_FAULTS: &[Known] = &[
         "OST_GETATTR reply",
         &["ost_body.oa.ctime", "ost_body.oa.mtime"],
         "an object from before the capture",
-    ),
-    known(
-        "OST_SYNC reply",
-        &["ost_body.oa.size"],
-        "a write that is sent with it is executed first; there after it",
     ),
     known(
         "LDLM_ENQUEUE reply",
@@ -474,12 +511,16 @@ pub(crate) const ASKED: &[Known] = &[
         "the lock on extended attributes is asked for with the inode, and a security context is \
          not",
     ),
-    known("*", &["rec_reint.layout_ver"], "DNE: the version of the default layout"),
+    known(
+        "*",
+        &["rec_reint.layout_ver"],
+        "which version of the parent's default was known is not said",
+    ),
     known_of(
         WITH_DEFAULT,
         "MDS_REINT_CREATE_ACL",
         &["eadata = there", "rec_reint.bias.CREATE_DEFAULT_LMV = set", "rec_reint.flags_h = 576"],
-        "DNE: the default layout of directories",
+        "the choice by a default of the parent is left to the MDT here",
     ),
     known_of(
         ON_SECOND,
@@ -492,7 +533,13 @@ pub(crate) const ASKED: &[Known] = &[
             "rec_reint.bias.SETSTRIPE_CREATE = not set",
             "rec_reint.flags_l = 0",
         ],
-        "DNE: where a directory is to be is asked for as `lfs mkdir` does, and not chosen by round robin",
+        "where a directory is to be is asked for as `lfs mkdir` does, and not chosen by round robin",
+    ),
+    known_of(
+        ANY_FIRST,
+        "MDS_REINT_CREATE_ACL",
+        &["eadata.header.stripe_offset = 4294967295"],
+        "as before",
     ),
     known(
         "LLOG_ORIGIN_HANDLE_CREATE",
@@ -541,11 +588,11 @@ pub(crate) const ASKED: &[Known] = &[
         &["eadata.stripes*"],
         "a wish for a layout has no stripes; there old memory",
     ),
-    known("*", &["rec_reint.fid2.seq"], "DNE: the client's sequence of the second MDT"),
+    known("*", &["rec_reint.fid2.seq"], "the sequence of the MDT on which our client makes it"),
     known(
         "LDLM_INTENT_GETATTR",
         &["mdt_body.valid.CROSSREF"],
-        "DNE: asks the second MDT for what a name on the first one is",
+        "asks the MDT of an inode for what a name on another one leads to",
     ),
     known(
         "MDS_REINT_SETATTR",

@@ -1,7 +1,8 @@
 //! What is called one thing in a capture and another in our world: handles, sequences, objects.
 
 use bytes::Bytes;
-use sheen_types::{HashMap, Transno};
+use sheen_types::{Fid, HashMap, Transno};
+use sheen_wire::lmv::LmvEa;
 use sheen_wire::lov::{LovEa, LovMd};
 use sheen_wire::ost::OstId;
 
@@ -12,6 +13,8 @@ const NAME_MIN: u64 = 1 << 32;
 #[derive(Default)]
 pub(crate) struct Mapping {
     words: HashMap<u64, u64>,
+    /// Inodes that servers named: the stripes of directories.
+    fids: HashMap<(u64, u64), (u64, u64)>,
     objects: HashMap<(u64, u64), (u64, u64)>,
     /// Our objects' OSTs.
     osts: HashMap<(u64, u64), u32>,
@@ -65,6 +68,30 @@ impl Mapping {
         }
     }
 
+    /// Learns the stripes of two layouts of the same directory, which servers name.
+    pub(crate) fn learn_stripes(&mut self, real: &Bytes, ours: &Bytes) {
+        let stripes = |bytes| match LmvEa::decode(bytes) {
+            Ok(LmvEa::Stripes { fids, .. }) => fids,
+            _ => Vec::new(),
+        };
+        for (real, ours) in stripes(real).into_iter().zip(stripes(ours)) {
+            self.fids.insert(words(real), words(ours));
+        }
+    }
+
+    /// Our name of an inode.
+    pub(crate) fn fid(&self, real: Fid) -> Fid {
+        match self.fids.get(&words(real)) {
+            Some((seq, rest)) => Fid { seq: *seq, oid: *rest as u32, ver: (*rest >> 32) as u32 },
+            None => Fid { seq: self.word(real.seq).unwrap_or(real.seq), ..real },
+        }
+    }
+
+    /// Whether `ours` is the inode that a captured server has named `real`.
+    pub(crate) fn is_inode(&self, real: Fid, ours: Fid) -> bool {
+        self.fids.contains_key(&words(real)) && self.fid(real) == ours
+    }
+
     fn learn_object(&mut self, real: &OstId, ours: &OstId, ost: u32) {
         // An object's lock has the same two words for its name.
         let words = |id: &OstId| (id.word0, id.word1);
@@ -112,6 +139,13 @@ impl Mapping {
                 at += 16;
                 continue;
             }
+            let inode = word(&whole, at + 8).and_then(|second| self.fids.get(&(first, second)));
+            if let Some(ours) = inode {
+                whole[at..at + 8].copy_from_slice(&ours.0.to_le_bytes());
+                whole[at + 8..at + 16].copy_from_slice(&ours.1.to_le_bytes());
+                at += 16;
+                continue;
+            }
             if let Some(ours) = self.word(first) {
                 whole[at..at + 8].copy_from_slice(&ours.to_le_bytes());
             }
@@ -139,9 +173,17 @@ impl Mapping {
         if let Some((object, _)) = self.object(pair(real)) {
             return object == pair(ours) && real[2..] == ours[2..];
         }
+        if let Some(inode) = self.fids.get(&pair(real)) {
+            return *inode == pair(ours) && real[2..] == ours[2..];
+        }
         let first = self.word(real[0]).unwrap_or(real[0]);
         first == ours[0] && real[1..] == ours[1..]
     }
+}
+
+/// A FID as two words of a message.
+fn words(fid: Fid) -> (u64, u64) {
+    (fid.seq, u64::from(fid.oid) | u64::from(fid.ver) << 32)
 }
 
 /// The parts of a layout that have objects.

@@ -27,8 +27,8 @@ struct Outage {
     restarts: bool,
     /// Whether the client was not known any more.
     evicts: bool,
-    /// The last request that was not lost, if some that were answered were.
-    kept: Option<usize>,
+    /// The last request that was not lost, if some that were answered were; none of them, if all were.
+    kept: Option<Option<usize>>,
 }
 
 /// Puts into the order of the script what happened to the servers.
@@ -36,6 +36,7 @@ pub(crate) fn insert(script: &mut Script) {
     let mut restarted: HashSet<TargetId> = HashSet::default();
     let found = (0..script.exchanges.len()).filter_map(|last| outage(&script.exchanges, last));
     let outages: Vec<_> = found.collect();
+    script.returning = outages.iter().map(|it| (it.target, it.handle)).collect();
     for outage in outages {
         let Outage { target, handle, first, last, .. } = outage;
         let mut before = Vec::new();
@@ -43,8 +44,12 @@ pub(crate) fn insert(script: &mut Script) {
             before.push(Step::Evict(target, handle));
         }
         if outage.restarts && restarted.insert(target) {
-            if let Some(kept) = outage.kept {
-                script.put_behind(Step::Answer(kept), Step::Remember(target));
+            match outage.kept {
+                Some(Some(kept)) => {
+                    script.put_behind(Step::Answer(kept), Step::Remember(target));
+                }
+                Some(None) => script.steps.insert(0, Step::Remember(target)),
+                None => {}
             }
             before.push(Step::Stop(target, handle));
             script.put_before(Step::Send(last), vec![Step::Start(target, handle)]);
@@ -74,7 +79,12 @@ fn outage(exchanges: &[Exchange], last: usize) -> Option<Outage> {
     let own = |exchange: &&Exchange| exchange.request.body.handle.0 == handle;
     let heard = |exchange: &&Exchange| is(exchange, Errno::ENOTCONN) || is(exchange, Errno::ENODEV);
     let first = exchanges[..last].iter().position(|exchange| own(&exchange) && heard(&exchange));
-    let first = first.unwrap_or(last);
+    // One that nothing answers any more is not there, either.
+    let silent = |exchange: &&Exchange| exchange.reply.is_none();
+    let unanswered = exchanges[..last].iter().filter(own).rev().take_while(silent).count();
+    let mut silence = (0..last).rev().filter(|index| own(&&exchanges[*index]));
+    let silence = unanswered.checked_sub(1).and_then(|number| silence.nth(number));
+    let first = first.or(silence).unwrap_or(last);
     let gone = exchanges[first..last].iter().filter(own).any(|it| is(it, Errno::ENODEV));
     let recovers = reply.body.op_flags.contains(OpFlags::CONNECT_RECOVERING);
     let restarts = gone || recovers || target == TargetId::Mgs;
@@ -85,7 +95,11 @@ fn outage(exchanges: &[Exchange], last: usize) -> Option<Outage> {
     };
     let is_lost = |index: usize| transno(&index).is_some_and(|transno| transno > committed);
     let is_kept = |index: &usize| transno(index).is_some_and(|transno| transno <= committed);
-    let kept = (0..first).any(is_lost).then(|| (0..first).rev().find(is_kept)).flatten();
+    let kept = (0..first).any(is_lost).then(|| (0..first).rev().find(is_kept));
+    if recovers && matches!(target, TargetId::Ost(_)) {
+        // Which of ours stands for it is known only where it is used: ours stay.
+        return None;
+    }
     let evicts = !recovers && target != TargetId::Mgs;
     Some(Outage { target, handle, first, last, restarts, evicts, kept: kept.filter(|_| recovers) })
 }

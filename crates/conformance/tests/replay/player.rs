@@ -19,7 +19,7 @@ use sheen_types::{
 use sheen_wire::checksum::Checksum;
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::lnet::Portal;
-use sheen_wire::md::{Bias, Valid};
+use sheen_wire::md::Valid;
 use sheen_wire::messages::Part;
 use sheen_wire::messages::{ObdPingReply, Reply, Request};
 use sheen_wire::opcode::Opcode;
@@ -30,6 +30,7 @@ use sheen_wire::ptlrpc::{
 use sheen_wire::{ByteOrder, Reader, Wire, Writer};
 
 use self::returning::{Opened, Reopened};
+use crate::MDTS;
 use crate::cluster::Machines;
 use crate::common::server_nid;
 use crate::compare::{Difference, compare, compare_parts, leaves};
@@ -141,8 +142,6 @@ pub(crate) struct Player {
     calls: Arc<Calls>,
     mounts: Mounts,
     machines: Machines,
-    /// How many MDTs we have.
-    mdts: u16,
     /// The MDTs of exports, by the real servers' handles.
     mdt_of: HashMap<u64, u16>,
     /// Targets that are not there, and the handle of the client that noticed.
@@ -161,7 +160,7 @@ pub(crate) struct Player {
 }
 
 impl Player {
-    pub(crate) fn new(lnet: &Arc<LNet>, world: World, machines: Machines, mdts: u16) -> Self {
+    pub(crate) fn new(lnet: &Arc<LNet>, world: World, machines: Machines) -> Self {
         let calls = Arc::new(Calls::default());
         let answering = Answering { lnet: Arc::clone(lnet), calls: Arc::clone(&calls) };
         lnet.serve(Portal::LDLM_CB_REQUEST, Arc::new(answering));
@@ -172,7 +171,6 @@ impl Player {
             calls,
             mounts: Mounts::default(),
             machines,
-            mdts,
             mdt_of: HashMap::default(),
             down: HashMap::default(),
             mapping: Mapping::default(),
@@ -198,10 +196,11 @@ impl Player {
     ) -> Outcome {
         let mut outcome = Outcome::default();
         let mut pending: HashMap<usize, Pending> = HashMap::default();
+        // What our servers have not answered when the captured ones had: one that recovers may wait for another one.
+        let mut late: Vec<(&Exchange, Pending)> = Vec::new();
         self.calls.glimpses.lock().clone_from(&script.glimpses);
-        if self.mdts > 1 {
-            self.mdt_of.extend(mdts_of(script));
-        }
+        self.mdt_of.extend(mdts_of(script));
+        self.connect_all_that_return(script).await;
         for step in &script.steps {
             match *step {
                 Step::Send(index) => {
@@ -220,7 +219,15 @@ impl Player {
                     let Some(sent) = pending.remove(&index) else { continue };
                     outcome.played += 1;
                     let exchange = &script.exchanges[index];
-                    self.answer(exchange, sent, &exchange.place, &mut outcome).await;
+                    if let Some(sent) = self.answer(exchange, sent, &mut outcome).await {
+                        late.push((exchange, sent));
+                        continue;
+                    }
+                    // What it waited for may have come.
+                    for (exchange, sent) in std::mem::take(&mut late) {
+                        let still = self.answer(exchange, sent, &mut outcome).await;
+                        late.extend(still.map(|sent| (exchange, sent)));
+                    }
                 }
                 Step::Remember(target) => self.machines.remember(self.here(target)),
                 Step::Stop(target, handle) => {
@@ -229,11 +236,22 @@ impl Player {
                     self.down.insert(target, handle);
                     self.machines.stop(target).await;
                 }
-                Step::Start(target, handle) => self.start(self.here(target), handle).await,
+                Step::Start(target, _) => {
+                    let returning = script.returning.iter().filter(|(at, _)| *at == target);
+                    let returning = returning.map(|(_, handle)| *handle).collect();
+                    self.start(self.here(target), returning).await;
+                }
                 Step::Evict(target, handle) => {
                     self.settle().await;
                     self.evict(self.here(target), handle).await;
                 }
+            }
+        }
+        for (exchange, sent) in late {
+            if self.answer(exchange, sent, &mut outcome).await.is_some() {
+                let name = format!("{} reply", exchange.request.format.name);
+                let place = &exchange.place;
+                outcome.differences.push(difference(&name, "answer", "an answer", "none", place));
             }
         }
         outcome
@@ -258,17 +276,12 @@ impl Player {
             return Err("goes to a second MDT");
         }
         let target = match &exchange.request.typed {
-            Request::LdlmIntentOpen(open)
-                if self.mdts == 1 && open.rec_reint.bias.contains(Bias::CROSS_REF) =>
-            {
-                return Err("opens what another MDT has found");
-            }
             Request::MdsClose(close)
                 if self.mapping.word(close.mdt_ioepoch.open_handle.0).is_none() =>
             {
                 return Err("closes what was opened before the capture");
             }
-            Request::MdsConnect(_) if self.is_further_mdt(&exchange.request.typed) => {
+            Request::MdsConnect(_) if Self::is_further_mdt(&exchange.request.typed) => {
                 let handle = exchange.reply.as_ref().map(|(reply, _)| reply.body.handle.0);
                 self.mounts.leave_out(handle.unwrap_or_default());
                 return Err("connects to a second MDT");
@@ -307,8 +320,8 @@ impl Player {
     }
 
     /// Whether a connect is to an MDT that we do not have.
-    fn is_further_mdt(&self, connect: &Request) -> bool {
-        !matches!(target_of_connect(connect), Some(TargetId::Mdt(index)) if index < self.mdts)
+    fn is_further_mdt(connect: &Request) -> bool {
+        !matches!(target_of_connect(connect), Some(TargetId::Mdt(index)) if index < MDTS)
     }
 
     fn export_without_object(&mut self, exchange: &Exchange) -> Result<Export, &'static str> {
@@ -343,7 +356,10 @@ impl Player {
         if exchange.is_cut {
             return Err("was not captured whole");
         }
-        if self.mdts > 1 && is_batch_refused(exchange) {
+        if is_leaving(&exchange.request.typed) && exchange.reply.is_none() {
+            return Err("leaves a server that was not there");
+        }
+        if is_batch_refused(exchange) {
             // Ours executes it, and the client that has no answer there would never cancel its locks.
             return Err("is a batch that was refused");
         }
@@ -412,13 +428,14 @@ impl Player {
         Ok(Pending { answer, _offers: offers, sinks, export, message })
     }
 
+    /// Awaits the answer and compares it; the request again if there is none.
     async fn answer(
         &mut self,
         exchange: &Exchange,
         mut sent: Pending,
-        place: &str,
         outcome: &mut Outcome,
-    ) {
+    ) -> Option<Pending> {
+        let place = &exchange.place;
         let name = format!("{} reply", exchange.request.format.name);
         let mut delivery = None;
         for _ in 0..ROUNDS {
@@ -428,11 +445,8 @@ impl Player {
             }
             self.cancel_revoked().await;
         }
-        let Some(Some(delivery)) = delivery else {
-            outcome.differences.push(difference(&name, "answer", "an answer", "none", place));
-            return;
-        };
-        let Some((real, real_sent)) = &exchange.reply else { return };
+        let Some(Some(delivery)) = delivery else { return Some(sent) };
+        let (real, real_sent) = exchange.reply.as_ref()?;
         let elsewhere = self.elsewhere(exchange, real);
         if let Some(reason) = elsewhere {
             *outcome.skipped.entry(reason).or_default() += 1;
@@ -440,12 +454,12 @@ impl Player {
         }
         let Some(ours) = self.decode(exchange, &delivery) else {
             outcome.differences.push(difference(&name, "message", "", "undecodable", place));
-            return;
+            return None;
         };
         self.learn(exchange, real, &ours, sent.export);
         self.note_open(exchange, real, &ours, sent.export, sent.message);
         if elsewhere.is_some() {
-            return;
+            return None;
         }
         let ours_sent = Sent { portal: delivery.portal, offset: delivery.offset };
         let one = leaves(real, *real_sent);
@@ -456,13 +470,11 @@ impl Player {
             outcome.differences.extend(found);
         }
         self.bulk(exchange, sent.sinks, place, outcome).await;
+        None
     }
 
     /// Why an answer is not compared: it depends on what is not here.
     fn elsewhere(&mut self, exchange: &Exchange, real: &Rpc<Reply>) -> Option<&'static str> {
-        if self.mdts == 1 && (is_remote(&real.typed) || is_path_elsewhere(real)) {
-            return Some("is answered by naming another MDT");
-        }
         let Request::LdlmEnqueue(asked) = &exchange.request.typed else { return None };
         let aborted = real.body.status == i32::from(Errno::ELDLM_LOCK_ABORTED.0);
         let is_new = self.asked_for.insert(asked.dlm_req.desc.resource.name);
@@ -552,6 +564,7 @@ impl Player {
         {
             if ["mdt_md", "dlm_lvb", "eadata"].contains(&real.name) {
                 self.mapping.learn_layouts(one, other);
+                self.mapping.learn_stripes(one, other);
             }
         }
     }
@@ -614,7 +627,15 @@ fn mdts_of(script: &Script) -> HashMap<u64, u16> {
         let fid = body.filter(|body| body.valid.contains(Valid::TYPE))?.fid1;
         Some((exchange.request.body.handle.0, u16::from(is_of_second_mdt(fid))))
     };
-    script.exchanges.iter().filter_map(of).collect()
+    let connected = |exchange: &Exchange| {
+        let Some(TargetId::Mdt(index)) = target_of_connect(&exchange.request.typed) else {
+            return None;
+        };
+        Some((exchange.reply.as_ref()?.0.body.handle.0, index))
+    };
+    let all = script.exchanges.iter();
+    let said = all.clone().filter_map(connected);
+    all.filter_map(of).chain(said).collect()
 }
 
 /// The target that a connect names.
@@ -645,12 +666,6 @@ pub(crate) fn is_remote(reply: &Reply) -> bool {
         _ => None,
     };
     body.is_some_and(|body| body.valid.contains(Valid::MDS))
-}
-
-/// Whether a path was asked for that goes on at another MDT.
-fn is_path_elsewhere(real: &Rpc<Reply>) -> bool {
-    let asks_path = matches!(real.typed, Reply::MdsFid2path(_));
-    asks_path && real.body.status == -i32::from(Errno::EREMOTE.0)
 }
 
 /// The answer behind all early replies, which ask for patience.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use sheen_conformance::pcap::packets;
 use sheen_conformance::rpc::{Meaning, Rpc, Tracker, match_bits};
 use sheen_conformance::session::{Event, LnetMessage, Said, events};
-use sheen_types::{HashMap, Nid};
+use sheen_types::{HashMap, HashSet, Nid};
 use sheen_wire::ldlm::LockFlags;
 use sheen_wire::lnet::{LnetCommand, Portal};
 use sheen_wire::messages::{Reply, Request};
@@ -78,6 +78,8 @@ pub(crate) struct Script {
     /// Locks that servers revoked together with what they cover, because the object had gone:
     /// behind how many requests, and the call.
     pub(crate) discards: Vec<(usize, Box<Rpc<Request>>)>,
+    /// Clients, by their handles, that connect again to a target that has started or has evicted them.
+    pub(crate) returning: HashSet<(TargetId, u64)>,
 }
 
 impl Script {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use sheen_types::{Fid, HashMap};
 use sheen_wire::dir::{DirPage, PAGE_SIZE};
 use sheen_wire::ldlm::{Disposition, LockType};
+use sheen_wire::lmv::{LmvEa, LmvUserMd};
 use sheen_wire::lov::LovEa;
 use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::messages::{LdlmIntentGetattrReply, Reply, Request};
@@ -30,6 +31,8 @@ pub(crate) struct Entry {
     pub(crate) time: i64,
     /// Its layout, if an answer has it.
     pub(crate) layout: Option<Bytes>,
+    /// The stripes of a directory, if an answer has them.
+    pub(crate) stripes: Option<Bytes>,
     /// What a symbolic link points to.
     pub(crate) target: Option<Bytes>,
 }
@@ -60,12 +63,25 @@ impl Entry {
 /// What a script names before it makes it, each behind its parent. A directory whose name is in no
 /// answer is put into the root.
 pub(crate) fn entries(script: &Script) -> Vec<Entry> {
+    let striped: BTreeMap<_, _> = script.exchanges.iter().rev().filter_map(stripes_of).collect();
+    // By what they are stripes of.
+    let stripes: BTreeMap<Fid, Fid> = striped.iter().flat_map(with_stripes).collect();
+    let batched = script.exchanges.iter().rev().flat_map(batched);
+    let batched: Vec<_> = batched.filter_map(|answer| answer.mdt_body).collect();
+    let bodies = batched.iter().chain(script.exchanges.iter().rev().filter_map(body_of));
+    let bodies = bodies.filter(|body| body.valid.contains(Valid::MODE | Valid::TYPE));
+    let bodies: BTreeMap<_, _> = bodies.map(|body| (body.fid1, body)).collect();
     let mut made = BTreeSet::from([Fid::ROOT]);
+    made.extend(stripes.keys());
     let mut found: BTreeMap<Fid, Entry> = BTreeMap::new();
     found.extend(mounted(script).into_iter().map(|entry| (entry.fid, entry)));
     for exchange in &script.exchanges {
         made.extend(new_fid(exchange));
-        for entry in named_entry(exchange).into_iter().chain(listed(exchange)) {
+        for mut entry in named_entry(exchange).into_iter().chain(listed(exchange)) {
+            // The MDT of a name says no more than where the inode is.
+            if let (0, Some(body)) = (entry.mode, bodies.get(&entry.fid)) {
+                entry.mode = body.mode;
+            }
             if !made.contains(&entry.fid) && entry.can_be_made() {
                 found.entry(entry.fid).or_insert(entry);
             }
@@ -89,13 +105,15 @@ pub(crate) fn entries(script: &Script) -> Vec<Entry> {
                 mode,
                 time,
                 layout: None,
+                stripes: None,
                 target: None,
             });
         }
     }
     let mut sorted = Vec::new();
     while !found.is_empty() {
-        let is_next = |entry: &Entry| !found.contains_key(&entry.parent);
+        let master = |parent: Fid| stripes.get(&parent).copied().unwrap_or(parent);
+        let is_next = |entry: &Entry| !found.contains_key(&master(entry.parent));
         let next: Vec<_> = found.values().filter(|it| is_next(it)).cloned().collect();
         if next.is_empty() {
             break;
@@ -105,13 +123,9 @@ pub(crate) fn entries(script: &Script) -> Vec<Entry> {
     }
     let layouts: BTreeMap<_, _> = script.exchanges.iter().rev().flat_map(layouts_of).collect();
     let targets: BTreeMap<_, _> = script.exchanges.iter().filter_map(target_of).collect();
-    let batched = script.exchanges.iter().rev().flat_map(batched);
-    let batched: Vec<_> = batched.filter_map(|answer| answer.mdt_body).collect();
-    let bodies = batched.iter().chain(script.exchanges.iter().rev().filter_map(body_of));
-    let bodies = bodies.filter(|body| body.valid.contains(Valid::MODE | Valid::TYPE));
-    let bodies: BTreeMap<_, _> = bodies.map(|body| (body.fid1, body)).collect();
     for entry in &mut sorted {
         entry.layout = layouts.get(&entry.fid).cloned();
+        entry.stripes = striped.get(&entry.fid).cloned();
         entry.target = targets.get(&entry.fid).cloned();
         if let Some(body) = bodies.get(&entry.fid) {
             (entry.mode, entry.time) = (body.mode, body.ctime);
@@ -150,6 +164,42 @@ fn layouts_of(exchange: &Exchange) -> Vec<(Fid, Bytes)> {
     plain.filter_map(|(fid, layout)| Some((fid?, layout))).collect()
 }
 
+/// The stripes of a directory in an answer.
+fn stripes_of(exchange: &Exchange) -> Option<(Fid, Bytes)> {
+    let (body, layout) = match &exchange.reply.as_ref()?.0.typed {
+        Reply::LdlmIntentGetattr(answer) => (answer.mdt_body.as_ref()?, &answer.mdt_md),
+        Reply::LdlmIntentOpen(answer) => (answer.mdt_body.as_ref()?, &answer.mdt_md),
+        Reply::MdsGetattr(answer) => (answer.mdt_body.as_ref()?, &answer.mdt_md),
+        _ => return None,
+    };
+    let is_striped =
+        matches!(LmvEa::decode(layout), Ok(LmvEa::Stripes { fids, .. }) if !fids.is_empty());
+    is_striped.then(|| (body.fid1, layout.clone()))
+}
+
+fn with_stripes((master, layout): (&Fid, &Bytes)) -> Vec<(Fid, Fid)> {
+    match LmvEa::decode(layout) {
+        Ok(LmvEa::Stripes { fids, .. }) => fids.into_iter().map(|it| (it, *master)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The default for directories that the root has by an answer.
+pub(crate) fn default_of_root(script: &Script) -> Option<LmvUserMd> {
+    let mut answers = script.exchanges.iter().filter_map(|it| Some(&it.reply.as_ref()?.0.typed));
+    answers.find_map(|answer| {
+        let (body, default) = match answer {
+            Reply::LdlmIntentGetattr(answer) => (answer.mdt_body.as_ref()?, &answer.default_mdt_md),
+            Reply::LdlmIntentOpen(answer) => (answer.mdt_body.as_ref()?, &answer.default_mdt_md),
+            _ => return None,
+        };
+        match LmvEa::decode(default) {
+            Ok(LmvEa::User { header, .. }) if body.fid1 == Fid::ROOT => Some(header),
+            _ => None,
+        }
+    })
+}
+
 /// Directories on the way to the one that is mounted, from the root, which is not among them.
 fn mounted(script: &Script) -> Vec<Entry> {
     let parents: BTreeMap<_, _> = script.exchanges.iter().flat_map(dot_dots).collect();
@@ -167,7 +217,16 @@ fn mounted(script: &Script) -> Vec<Entry> {
         for name in path.collect::<Vec<_>>().into_iter().rev() {
             let parent = parents.get(&fid).copied().unwrap_or(Fid::ROOT);
             let (mode, name) = (DIRECTORY | 0o755, Text::new(name));
-            entries.push(Entry { parent, fid, name, mode, time: 1, layout: None, target: None });
+            entries.push(Entry {
+                parent,
+                fid,
+                name,
+                mode,
+                time: 1,
+                layout: None,
+                stripes: None,
+                target: None,
+            });
             fid = parent;
         }
     }
@@ -273,6 +332,7 @@ fn named_entry(exchange: &Exchange) -> Option<Entry> {
         mode: body.mode,
         time: body.ctime,
         layout: None,
+        stripes: None,
         target: None,
     };
     let found = match (&exchange.request.typed, &reply.typed) {
@@ -306,6 +366,7 @@ fn listed(exchange: &Exchange) -> Vec<Entry> {
                     mode,
                     time: 1,
                     layout: None,
+                    stripes: None,
                     target: None,
                 })
             }));

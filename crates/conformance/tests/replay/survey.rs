@@ -27,7 +27,7 @@ impl How {
 }
 
 const CUT: &str = "cut at 512 or 300 bytes per packet: its requests are not whole";
-const DNE: &str = "directories over several MDTs, their defaults and their migration are not built";
+const DNE: &str = "directories that are migrated: not tried yet";
 const SEL: &str = "self-extending layouts are not built";
 const LIMITS: &str =
     "the server's `dom_stripesize` changes in it, of which the capture has nothing";
@@ -62,17 +62,17 @@ pub(crate) const CAPTURES: &[(&str, How)] = &[
     ("d3-overstripe-C8", How::Servers(UNWRITTEN)),
     ("d4-self-extending-pool-none", How::Not(SEL)),
     ("e1-dne-remote-dir", How::Both),
-    ("e2-dne-striped-dir", How::Not(DNE)),
-    ("e3-dne-default-dirstripe", How::Not(DNE)),
+    ("e2-dne-striped-dir", How::Both),
+    ("e3-dne-default-dirstripe", How::Both),
     ("f1-two-mounts-contention", How::Servers(TWO)),
     ("f2-glimpse-while-writing", How::Servers(TWO)),
     ("g1-migrate-mirror", How::Not(MIRRORS)),
     ("more/d1-rename-link-across-mdts", How::Both),
-    ("more/d2-striped-dir-hashes", How::Not(DNE)),
-    ("more/d3-dirstripe-get-set-options", How::Not(DNE)),
+    ("more/d2-striped-dir-hashes", How::Both),
+    ("more/d3-dirstripe-get-set-options", How::Servers(UNWRITTEN)),
     ("more/d4-migrate-m", How::Not(DNE)),
-    ("more/d5-mkdir-overstripe-unlink", How::Not(DNE)),
-    ("more/d6-readdir-striped-1000", How::Not(DNE)),
+    ("more/d5-mkdir-overstripe-unlink", How::Both),
+    ("more/d6-readdir-striped-1000", How::Both),
     ("more/g1-jobstats", How::Servers(UNWRITTEN)),
     ("more/g3-conf-param-set-param-P-seen-by-client", How::Not(PARAMETERS)),
     ("more/g5-changelog", How::Not(CHANGELOG)),
@@ -119,12 +119,10 @@ const OUTAGES: &str = "targets go away one by one or all at once, and requests i
     targets are stopped and started for one at a time";
 const MDT_TWO: &str =
     "most of it goes to a second MDT, and its targets go away; ours are stopped one at a time";
-const CROSS_RENAMES: &str =
-    "renames between MDTs that are replayed (994 messages): their recovery is not built";
-const RESTRIPE: &str = "directories that are split and merged while they are used (1,218 messages): striped \
-    directories are not built";
-const GUESSES: &str = "attributes in batches, by names of a directory over two MDTs that are guessed \
-    (1,295 messages): directories over several MDTs are not built";
+const CROSS_RENAMES: &str = "renames between MDTs that are replayed (994 messages): which of them its servers had lost, each by \
+    itself, ours cannot be made to lose";
+const RESTRIPE: &str =
+    "directories that are split and merged while they are used (1,218 messages): not tried yet";
 const SIZES: &str = "striped files from before the capture, of which the capture has no layout; \
     `trusted.som` is not shown as an attribute here";
 const LISTED: &str =
@@ -139,7 +137,7 @@ pub(crate) const OF_FAULTS: &[(&str, How)] = &[
     ("n3b-crash-rename-replay", How::Not(CROSS_RENAMES)),
     ("n4-dir-restripe", How::Not(RESTRIPE)),
     ("n5-lsom", How::Not(SIZES)),
-    ("n6-statahead-fname-striped", How::Not(GUESSES)),
+    ("n6-statahead-fname-striped", How::Servers(BATCHES)),
     ("n7-lockahead-group-two-mounts", How::Servers(TWO)),
     ("n8-readdir-lost-lock", How::Not(LISTED)),
     ("n9-net-cut-60s", How::Servers(TWO)),

@@ -330,3 +330,82 @@ fn wishes_that_cannot_be_are_refused_by_name() {
     let no_layout = LayoutError::Unsupported("a wish for a directory");
     assert_eq!(DirectoryLayout::from_ea(&ea), Err(no_layout));
 }
+
+/// The FIDs of a master's stripes.
+fn stripes_of(layout: &DirectoryLayout) -> Vec<Fid> {
+    let Holder::Master { stripes, .. } = layout.holder() else { panic!("a master") };
+    stripes.to_vec()
+}
+
+#[test]
+fn a_migration_begins_as_lustre_writes_it() {
+    let fixed = LmvHash(LmvHash::FNV_1A_64.0 | LmvHash::FIXED);
+    let target = |mdt: u16, stripes: &[Fid]| MigrationTarget {
+        mdt: MdtIndex(mdt),
+        hash: fixed,
+        stripes: stripes.to_vec(),
+    };
+    let to_one = layout(MASTERS[MIGRATION_TO_ONE]);
+    let stripes = stripes_of(&to_one);
+    let plain = DirectoryLayout::migration_of_plain(stripes[1], target(1, &stripes[..1]));
+    assert_eq!(plain, Ok(to_one));
+    let (to_two, source) = (layout(MASTERS[MIGRATION_TO_TWO]), layout(MASTERS[6]));
+    let stripes = stripes_of(&to_two);
+    assert_eq!(source.migration_to(target(0, &stripes[..2])), Ok(to_two));
+}
+
+#[test]
+fn a_change_ends_as_lustre_writes_it() {
+    for (before, after) in [(MIGRATION_TO_ONE, 6), (MIGRATION_TO_TWO, 8), (SPLIT, 10), (MERGE, 12)]
+    {
+        assert_eq!(layout(MASTERS[before]).finished(), Ok(layout(MASTERS[after])), "{before}");
+    }
+    let leaving = |index: usize| layout(MASTERS[index]).leaving();
+    assert_eq!((leaving(MIGRATION_TO_TWO), leaving(MERGE)), (2..3, 1..2));
+    assert!(leaving(SPLIT).is_empty() && leaving(0).is_empty());
+}
+
+#[test]
+fn a_merge_to_another_hash_ends_with_that_hash() {
+    let mut ea = layout(MASTERS[MERGE]).to_ea();
+    let LmvEa::Stripes { header, .. } = &mut ea else { panic!("a layout") };
+    header.migrate_hash = LmvHash::CRUSH;
+    let merge = DirectoryLayout::from_ea(&ea).expect("a layout");
+    assert_eq!(merge.wanted(), (LmvHash::CRUSH, 1));
+    let hash = merge.finished().expect("an end").hash();
+    assert_eq!(hash, LmvHash(LmvHash::CRUSH.0 | LmvHash::FIXED));
+}
+
+#[test]
+fn only_a_master_that_does_not_change_migrates_and_only_one_that_changes_ends() {
+    let target = || MigrationTarget {
+        mdt: MdtIndex(0),
+        hash: LmvHash::CRUSH,
+        stripes: vec![Fid::new(0x2_0000_0400, 1)],
+    };
+    for index in [MIGRATION_TO_ONE, SPLIT, MERGE] {
+        let refused = layout(MASTERS[index]).migration_to(target());
+        assert_eq!(refused, Err(LayoutError::Illegal("directory that cannot migrate")));
+    }
+    let stripe = layout(STRIPES[0]);
+    assert!(stripe.migration_to(target()).is_err());
+    let nothing = Err(LayoutError::Illegal("directory that is not being changed"));
+    assert_eq!(layout(MASTERS[0]).finished(), nothing);
+    assert_eq!(layout(STRIPES[2]).finished(), nothing);
+    let empty = MigrationTarget { stripes: Vec::new(), ..target() };
+    assert!(layout(MASTERS[0]).migration_to(empty).is_err());
+}
+
+#[test]
+fn a_stripe_that_is_through_still_gets_names_from_other_ones() {
+    let through = layout(STRIPES[5]);
+    assert_eq!(through.change(), None);
+    let under_way = through.for_new_names().expect("a layout");
+    assert_eq!(under_way.change(), Some(LayoutChange::Split));
+    let name = names().into_iter().find(|name| through.places(name).expect("known").now == 1);
+    let places = under_way.places(&name.expect("one")).expect("known");
+    assert_eq!(places, NamePlaces { now: 1, before: Some(0) });
+    for index in [0, MIGRATION_TO_TWO, SPLIT] {
+        assert_eq!(layout(MASTERS[index]).for_new_names(), Ok(layout(MASTERS[index])));
+    }
+}

@@ -11,7 +11,9 @@ use sheen_types::{Fid, HashMap};
 use sheen_wire::lmv::LmvEa;
 
 use super::{Entry, Home, Walk};
-use crate::directory::Child;
+use crate::directory::{Child, key};
+use crate::orphans::fid_key;
+use crate::restripe::RESTRIPING;
 use crate::xattrs;
 
 /// What the stripes of a directory have as it has it, beside owner and mode.
@@ -50,8 +52,21 @@ pub(crate) fn other_stripe(
 pub(crate) fn agree(of_master: &DirectoryLayout, number: u32, of_stripe: &DirectoryLayout) -> bool {
     *of_stripe.holder() == Holder::Stripe { number }
         && of_stripe.stripe_count() == of_master.stripe_count()
-        // The flags of a change differ while it is under way.
         && of_stripe.hash().without_flags() == of_master.hash().without_flags()
+        && change_alike(of_master, number, of_stripe)
+}
+
+/// Whether both say of the same change, or of none. A stripe may be through.
+fn change_alike(of_master: &DirectoryLayout, number: u32, of_stripe: &DirectoryLayout) -> bool {
+    match (of_master.is_changing(), of_stripe.is_changing()) {
+        (false, false) => true,
+        (true, true) => {
+            let wanted = of_master.for_new_names().ok();
+            let wanted = wanted.and_then(|layout| layout.of_stripe(number));
+            wanted.is_some() && wanted == of_stripe.for_new_names().ok()
+        }
+        _ => false,
+    }
 }
 
 /// Owner, group and mode, which the stripes of a directory have as it has them.
@@ -102,6 +117,10 @@ impl Walk<'_> {
             name: name.clone(),
             child: *child,
         };
+        if layout.is_restriping() && !self.is_noted(at, directory)? {
+            let text = "names in it are being moved, and the index of such directories lacks it";
+            self.fault(at, directory, text);
+        }
         match layout.holder().clone() {
             Holder::Master { stripes, .. } => {
                 entries.iter().for_each(|it| self.name_of_stripe(&entry(it), &stripes));
@@ -119,6 +138,41 @@ impl Walk<'_> {
                         self.entry_fault(&entry(it), text);
                     }
                 }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_noted(&self, at: usize, directory: Fid) -> Result<bool, StoreError> {
+        let found = self.mdts.store(at).lookup(RESTRIPING, &fid_key(directory))?;
+        Ok(found.is_some())
+    }
+
+    /// While names move, none is in both of its stripes.
+    fn names_in_both(
+        &mut self,
+        (number, stripe): (u32, Fid),
+        layout: &DirectoryLayout,
+    ) -> Result<(), StoreError> {
+        let (Home::Here(at), Holder::Master { stripes, .. }) =
+            (self.mdts.home(stripe), layout.holder())
+        else {
+            return Ok(());
+        };
+        for (name, child) in self.entries(at, stripe)? {
+            let Ok(NamePlaces { now, before }) = layout.places(&name) else { return Ok(()) };
+            let other = stripes.get(now as usize).filter(|_| before == Some(number));
+            let Some(other) = other.and_then(|other| self.store_of(*other).zip(Some(*other)))
+            else {
+                continue;
+            };
+            let ((_, store), other) = other;
+            if store.lookup(other, &key(&name))?.is_some() {
+                let entry = Entry { at, directory: stripe, name, child };
+                self.entry_fault(
+                    &entry,
+                    format!("its name is in stripe {now}, and in {number}, too"),
+                );
             }
         }
         Ok(())
@@ -168,6 +222,9 @@ impl Walk<'_> {
             for (number, stripe) in (0..).zip(stripes) {
                 let own = striped.stripes.remove(stripe).map(|(_, own)| own);
                 self.stripe(*stripe, (*at, *master, layout), (number, own))?;
+                if layout.change().is_some() {
+                    self.names_in_both((number, *stripe), layout)?;
+                }
             }
         }
         // So that what is left has no master, but where that is on an MDT that is missing.
@@ -193,8 +250,16 @@ impl Walk<'_> {
             Err(StoreError::NoObject(_)) => return Ok(()),
             Err(error) => return Err(error),
         };
-        if !own.is_some_and(|own| agree(layout, number, &own)) {
-            let text = format!("it does not say that it is stripe {number} of {master}");
+        if !own.as_ref().is_some_and(|own| agree(layout, number, own)) {
+            let is_number = |own: DirectoryLayout| *own.holder() == Holder::Stripe { number };
+            let differs =
+                own.as_ref().map(DirectoryLayout::is_changing) != Some(layout.is_changing());
+            let text = match own.clone().is_some_and(is_number) && differs {
+                true => format!(
+                    "it and {master}, whose stripe {number} it is, disagree on whether names are being moved"
+                ),
+                false => format!("it does not say that it is stripe {number} of {master}"),
+            };
             self.fault(at, stripe, text);
         }
         let (mut is_same, of_master) = (true, self.mdts.store(of).recorded_attributes(master)?);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_rpc::{Answer, Bulk, Call, Channel, RpcError};
-use sheen_target::{Context, Wait, while_waiting};
+use sheen_target::{Target, Wait, while_waiting};
 use sheen_types::{Errno, Fid, MdtIndex, Name};
 use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
 use sheen_wire::messages::{OutUpdate, Reply};
@@ -164,13 +164,13 @@ impl Mdt {
     ///
     /// # Errors
     /// Those of the store, and of the MDT.
-    pub(super) async fn find_on_any_mdt(
+    pub(crate) async fn find_on_any_mdt(
         &self,
-        context: &Context,
+        target: &Target,
         directory: Fid,
         name: &Name,
     ) -> Result<Option<Child>, Errno> {
-        let mdt = self.mdt_of(context, directory).await?;
+        let mdt = self.mdt_of(target, directory).await?;
         if mdt.0 == self.index {
             self.directory(directory)?;
             self.check_place(directory, name.as_bytes())?;
@@ -215,10 +215,10 @@ impl Mdt {
     /// Those of the store, and of the MDT.
     pub(super) async fn parents_of(
         &self,
-        context: &Context,
+        target: &Target,
         directory: Fid,
     ) -> Result<Vec<Fid>, Errno> {
-        let mdt = self.mdt_of(context, directory).await?;
+        let mdt = self.mdt_of(target, directory).await?;
         if mdt.0 == self.index {
             return Ok(vec![self.parent(directory)?]);
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_rpc::RpcError;
-use sheen_target::{Context, ReplyRecording, Target, Wait, store_errno, while_waiting};
+use sheen_target::{ReplyRecording, Target, Wait, store_errno, while_waiting};
 use sheen_types::futures::all;
 use sheen_types::{ChangeId, Errno, MdtIndex};
 use sheen_wire::out::{
@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 
 use super::ask::{NotDone, Order, RESULT_BYTES, call_until_let_in, read, request_of, results_of};
 use super::hold::DistributedHold;
+use super::initiator::Initiator;
 use super::recover::pause;
 use crate::Mdt;
 
@@ -28,22 +29,24 @@ pub(super) enum Executed {
     Done,
     /// Nothing was changed: an MDT has started anew meanwhile. The operation begins anew, too.
     Again,
+    /// Nothing was changed: an inode that was to be closed is open.
+    InUse,
 }
 
 impl Mdt {
-    /// Makes a change with the record of its answer: once for each request, after all that may refuse it. What was excluded
+    /// Makes a change, that of a request with the record of its answer: once for each request, after all that may refuse it. What was excluded
     /// for it is released.
     ///
     /// # Errors
     /// [`Errno::E2BIG`] if it is too long to be sent, those of the store of this MDT; then nothing was changed.
     pub(super) async fn execute_distributed(
         &self,
-        context: &Context,
+        by: Initiator<'_>,
         held: DistributedHold,
         parts: Vec<Part>,
         recording: ReplyRecording,
     ) -> Result<Executed, Errno> {
-        let target = &context.target;
+        let target = by.target();
         let own = target.incarnation();
         for part in parts.iter().filter(|part| part.mdt != own.mdt) {
             target.note_partner(part.mdt).await?;
@@ -53,6 +56,10 @@ impl Mdt {
         let exclusion = held.exclusion_on(own.mdt).map_or(0, |exclusion| exclusion.number);
         may_be_sent(&parts)?;
         let prepared = self.prepare_part(target, own, exclusion, updates).await?;
+        // No client opens it as long as that is held, nor as long as it is hidden.
+        if held.closed.is_some_and(|inode| self.open_files.is_open(inode)) {
+            return Ok(Executed::InUse);
+        }
         // Clients see nothing of what changes here before it is there on all.
         self.note_applied(own, exclusion);
         let transaction = self.changes_of(updates)?;
@@ -65,8 +72,9 @@ impl Mdt {
             (transaction, UpdateRecord { id, time, parts, ..UpdateRecord::default() })
         };
         let (relied_on, above) = (&held.relied_on, held.time);
-        let made = target.transact_coordinated(context, relied_on, above, recording, build);
+        let made = target.transact_coordinated(by.request(), relied_on, above, recording, build);
         drop(prepared);
+        self.restriper.look_if_noted();
         let under_way = UnderWay { mdt: held.mdt(), id: named };
         let Some(record) = made.map_err(store_errno)? else {
             drop((held, under_way));
@@ -92,10 +100,10 @@ impl Mdt {
             // The client may be gone.
             _ = done.send(());
         };
-        context.target.world().tasks.spawn("parts of a change", Box::pin(send));
+        by.target().world().tasks.spawn("parts of a change", Box::pin(send));
         let done = while_waiting(Wait::Mdt, all_done).await;
         // It may have been made, or not: the client asks again when this MDT is back.
-        done.map_err(|_| context.leave_unanswered(Errno::ESHUTDOWN))?;
+        done.map_err(|_| by.leave_unanswered(Errno::ESHUTDOWN))?;
         Ok(Executed::Done)
     }
 

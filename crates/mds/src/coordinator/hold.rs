@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sheen_rpc::ImportState;
 use sheen_store::FileKind;
-use sheen_target::{Context, Incarnation, Target, Wait, while_waiting};
+use sheen_target::{Incarnation, Target, Wait, while_waiting};
 use sheen_types::{Errno, Fid, InodeBits, LogicalTime, MdtIndex, Name};
 use sheen_wire::out::{
     Exclude, ExcludeFlags, ExcludeInode, ExcludeName, Excluded, ExcludedInode, InodeState,
@@ -15,6 +15,8 @@ use sheen_wire::out::{
 use tokio::sync::OwnedMutexGuard;
 
 use super::ask::{EXCLUSION_BYTES, Order, RESULT_BYTES, call_until_let_in, child_of, request_of};
+use super::initiator::Initiator;
+use super::old_place::OldStripe;
 use super::recover::pause;
 use crate::Mdt;
 use crate::directory::Child;
@@ -43,6 +45,14 @@ impl ExclusionRequest {
     pub(super) fn added(mut self, directory: Fid, name: &Name) -> Self {
         self.push(directory, name, NameNeeds::CHANGES);
         self
+    }
+
+    /// The same in the stripe of before, if there is one.
+    pub(super) fn added_in(self, old: Option<OldStripe>, name: &Name) -> Self {
+        match old {
+            Some(stripe) => self.added(stripe.fid, name),
+            None => self,
+        }
     }
 
     /// A name that is removed from the inode that it stands for.
@@ -94,6 +104,8 @@ pub(super) struct DistributedHold {
     renames: Option<MdtExclusion>,
     /// Of the renames of this MDT that want the rename lock, it is this one's turn.
     turn: Option<OwnedMutexGuard<()>>,
+    /// An inode of this MDT that no client may have open when the change is made.
+    pub(super) closed: Option<Fid>,
     pub(super) relied_on: Vec<Incarnation>,
     /// The largest logical time of those that were asked.
     pub(super) time: LogicalTime,
@@ -106,11 +118,11 @@ impl Mdt {
     ///
     /// # Errors
     /// [`Errno::ENOENT`] if none has, and those of MDT0000, which may have to be asked.
-    pub(crate) async fn mdt_of(&self, context: &Context, inode: Fid) -> Result<MdtIndex, Errno> {
+    pub(crate) async fn mdt_of(&self, target: &Target, inode: Fid) -> Result<MdtIndex, Errno> {
         if inode.seq == Fid::ROOT.seq || inode.seq == sheen_types::fid_seq::DOT_LUSTRE {
             return Ok(MdtIndex(0));
         }
-        let range = self.holder(context, inode.seq).await?;
+        let range = self.holder(target, inode.seq).await?;
         match range.flags == sheen_wire::fld::SeqRangeFlags::MDT {
             true => u16::try_from(range.index).map(MdtIndex).map_err(|_| Errno::ENOENT),
             false => Err(Errno::ENOENT),
@@ -124,16 +136,18 @@ impl Mdt {
     /// [`Errno::ENOENT`] if a name is absent that is needed; those of the MDTs and of `may_coordinate`.
     pub(super) async fn hold_distributed(
         &self,
-        context: &Context,
+        by: Initiator<'_>,
         wanted: ExclusionRequest,
     ) -> Result<DistributedHold, Errno> {
-        may_coordinate(context)?;
+        may_coordinate(by)?;
+        let target = by.target();
         let mut held = DistributedHold {
             mdt: self.me.upgrade().ok_or(Errno::ESHUTDOWN)?,
-            target: Arc::clone(&context.target),
+            target: Arc::clone(target),
             exclusions: Vec::new(),
             renames: None,
             turn: None,
+            closed: None,
             relied_on: Vec::new(),
             time: LogicalTime(0),
             names: Vec::new(),
@@ -141,45 +155,45 @@ impl Mdt {
         };
         let mut by_mdt: BTreeMap<MdtIndex, (Vec<ExcludeName>, Vec<ExcludeInode>)> = BTreeMap::new();
         for name in wanted.names {
-            by_mdt.entry(self.mdt_of(context, name.directory).await?).or_default().0.push(name);
+            by_mdt.entry(self.mdt_of(target, name.directory).await?).or_default().0.push(name);
         }
         for (fid, revoked) in wanted.inodes {
-            let inodes = &mut by_mdt.entry(self.mdt_of(context, fid).await?).or_default().1;
+            let inodes = &mut by_mdt.entry(self.mdt_of(target, fid).await?).or_default().1;
             inodes.push(ExcludeInode { fid, revoked });
         }
-        self.until_there(context, by_mdt.keys()).await;
+        self.until_there(target, by_mdt.keys()).await;
         if wanted.renames {
             let turns = Arc::clone(&self.coordinator.renames);
             held.turn = Some(while_waiting(Wait::Operation, turns.lock_owned()).await);
             let flags = ExcludeFlags::RENAMES;
-            let exclude = Exclude { flags, ..self.new_exclusion(context) };
+            let exclude = Exclude { flags, ..self.new_exclusion(by) };
             held.renames = Some(MdtExclusion { mdt: RENAMES_ON, number: exclude.number });
-            held.exclude(context, RENAMES_ON, exclude).await?;
+            held.exclude(target, RENAMES_ON, exclude).await?;
         }
         for (mdt, (names, inodes)) in by_mdt {
-            let exclude = Exclude { names, inodes, ..self.new_exclusion(context) };
+            let exclude = Exclude { names, inodes, ..self.new_exclusion(by) };
             held.exclusions.push(MdtExclusion { mdt, number: exclude.number });
-            held.exclude(context, mdt, exclude).await?;
+            held.exclude(target, mdt, exclude).await?;
         }
         Ok(held)
     }
 
     /// Waits until all of the MDTs are there, while nothing is excluded on any: else one that is away would stop, on the other
     /// MDTs, all that is about the same names and inodes.
-    async fn until_there(&self, context: &Context, mdts: impl Iterator<Item = &MdtIndex>) {
+    pub(super) async fn until_there(&self, target: &Target, mdts: impl Iterator<Item = &MdtIndex>) {
         for mdt in mdts {
             let is_away = || self.partner(*mdt).is_ok_and(|channel| comes_back(channel.state()));
             while mdt.0 != self.index && is_away() {
-                while_waiting(Wait::Mdt, pause(&context.target)).await;
+                while_waiting(Wait::Mdt, pause(target)).await;
             }
         }
     }
 
-    fn new_exclusion(&self, context: &Context) -> Exclude {
+    fn new_exclusion(&self, by: Initiator<'_>) -> Exclude {
         Exclude {
-            starts: context.target.incarnation().starts,
+            starts: by.target().incarnation().starts,
             number: self.coordinator.next_exclusion(),
-            client: context.export.uuid().clone(),
+            client: by.client(),
             ..Exclude::default()
         }
     }
@@ -213,14 +227,15 @@ fn comes_back(state: ImportState) -> bool {
 /// # Errors
 /// [`Errno::EAGAIN`] while this MDT recovers: what it coordinates has a number of its own, and those are replays' then.
 /// [`Errno::ESTALE`] for a replay: a client is answered when its change is durable, so one that is not there was never made.
-pub(super) fn may_coordinate(context: &Context) -> Result<(), Errno> {
-    match context.replay() {
-        Some(transno) => {
+pub(super) fn may_coordinate(by: Initiator<'_>) -> Result<(), Errno> {
+    let replayed = by.request().and_then(|context| Some((context, context.replay()?)));
+    match replayed {
+        Some((context, transno)) => {
             tracing::warn!(client = %context.export.uuid(), %transno,
                 "a replay of a change over several MDTs that was never made: refused");
             Err(Errno::ESTALE)
         }
-        None if context.target.is_recovering() => Err(Errno::EAGAIN),
+        None if by.target().is_recovering() => Err(Errno::EAGAIN),
         None => Ok(()),
     }
 }
@@ -235,15 +250,15 @@ impl DistributedHold {
     /// Excludes on one MDT. What it is about is noted before: whatever becomes of the request, it is released.
     async fn exclude(
         &mut self,
-        context: &Context,
+        target: &Arc<Target>,
         mdt: MdtIndex,
         exclude: Exclude,
     ) -> Result<(), Errno> {
-        let own = context.target.incarnation();
+        let own = target.incarnation();
         let asked: Vec<_> =
             exclude.names.iter().map(|it| (it.directory, it.name.clone())).collect();
         let excluded = match mdt == own.mdt {
-            true => self.mdt.exclude(&context.target, own, &exclude).await?,
+            true => self.mdt.exclude(target, own, &exclude).await?,
             false => {
                 let update = ObjectUpdate::exclude(&exclude).map_err(|_| Errno::E2BIG)?;
                 // The rename lock waits for no place: what has it excludes names, which does, and one asks for it at a time.
@@ -297,6 +312,13 @@ impl DistributedHold {
         Arc::clone(&self.mdt)
     }
 
+    /// Whether a directory has a name, or its stripe of before.
+    pub(super) fn is_there(&self, directory: Fid, old: Option<OldStripe>, name: &Name) -> bool {
+        let old = old.map(|stripe| stripe.fid);
+        let mut places = [Some(directory), old].into_iter().flatten();
+        places.any(|place| self.child(place, name).is_some())
+    }
+
     /// What a name stands for.
     pub(super) fn child(&self, directory: Fid, name: &Name) -> Option<Child> {
         let found = self.names.iter().find(|(it, named, _)| *it == directory && named == name);
@@ -314,6 +336,11 @@ impl DistributedHold {
         }
         let attributes = attributes_of(&found.attributes).ok_or(Errno::EPROTO)?;
         Ok(Inode { fid, attributes, is_damaged: false })
+    }
+
+    /// Whether its MDT has said something of an inode.
+    pub(super) fn is_held(&self, inode: Fid) -> bool {
+        self.inodes.contains_key(&inode)
     }
 
     /// A directory.

@@ -26,23 +26,31 @@ impl Mdt {
     ) -> Result<Outcome, Errno> {
         let caller = Caller::from(record);
         let now = Timestamp::from_seconds(record.time);
+        let mut old = None;
         loop {
-            let wanted = ExclusionRequest::default().added(record.fid2, name).inode(record.fid1);
-            let held = self.hold_distributed(context, wanted).await?;
+            let wanted = ExclusionRequest::default().added(record.fid2, name).added_in(old, name);
+            let wanted = wanted.inode(record.fid1);
+            let held = self.hold_distributed(context.into(), wanted).await?;
             let (inode, parent) = (held.inode(record.fid1)?, held.directory(record.fid2)?);
             if inode.is_directory() {
                 return Err(Errno::EPERM);
             }
-            let is_there = held.child(parent.fid, name).is_some();
+            let place = (parent.fid, name);
+            let Some(held) = self.with_old_place(context, held, place, &mut old).await? else {
+                continue;
+            };
+            let is_there = held.is_there(parent.fid, old, name);
             may_add(&caller, (&parent, &held), (name, is_there), inode.attributes.kind)?;
             may_get_link(&inode)?;
             let child = Child { fid: inode.fid, kind: inode.attributes.kind };
-            let mut parts = Parts::new(self, context);
+            let mut parts = Parts::new(self, context.into());
             parts.insert_name(parent.fid, name, child).await?;
             parts.touch(parent.fid, now, 0).await?;
             parts.relink(inode.fid, now, None, Some((parent.fid, name))).await?;
             let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
-            if let Executed::Done = self.execute_distributed(context, held, parts, done).await? {
+            if let Executed::Done =
+                self.execute_distributed(context.into(), held, parts, done).await?
+            {
                 return Ok(linked());
             }
         }

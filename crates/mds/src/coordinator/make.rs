@@ -33,31 +33,38 @@ impl Mdt {
             return Err(Errno::EOPNOTSUPP);
         }
         let caller = &spec.caller;
+        let mut old = None;
         loop {
-            let added = ExclusionRequest::default().added(parent, name);
-            let mut held = self.hold_distributed(context, added).await?;
+            let added = ExclusionRequest::default().added(parent, name).added_in(old, name);
+            let mut held = self.hold_distributed(context.into(), added).await?;
             // The client has placed it, by a default that says of stripes, too.
             let default = held.xattr_of(parent, DEFAULT_LMV)?.filter(|_| !spec.has_wish);
             let wish = default.and_then(|default| parse_wish(&default).ok());
             if let Some(wish) = wish.filter(says_several) {
                 drop(held);
-                if let Some(plan) = self.choose_stripes(context, &wish).await? {
+                if let Some(plan) = self.choose_stripes(&context.target, &wish).await? {
                     return self.make_striped(context, (parent, name), spec, &plan).await;
                 }
-                let added = ExclusionRequest::default().added(parent, name);
-                held = self.hold_distributed(context, added).await?;
+                let added = ExclusionRequest::default().added(parent, name).added_in(old, name);
+                held = self.hold_distributed(context.into(), added).await?;
             }
             let parent = held.directory(parent)?;
-            let is_there = held.child(parent.fid, name).is_some();
+            let place = (parent.fid, name);
+            let Some(held) = self.with_old_place(context, held, place, &mut old).await? else {
+                continue;
+            };
+            let is_there = held.is_there(parent.fid, old, name);
             may_add(caller, (&parent, &held), (name, is_there), FileKind::Directory)?;
             let new = self.build_inode_in(context, (&parent, &held), spec.again())?;
             let child = Child { fid: new.inode.fid, kind: FileKind::Directory };
-            let mut parts = Parts::new(self, context);
+            let mut parts = Parts::new(self, context.into());
             parts.create(&new.inode, &new.xattrs, (parent.fid, name)).await?;
             parts.insert_name(parent.fid, name, child).await?;
             parts.touch(parent.fid, new.inode.attributes.changed, 1).await?;
             let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
-            if let Executed::Done = self.execute_distributed(context, held, parts, done).await? {
+            if let Executed::Done =
+                self.execute_distributed(context.into(), held, parts, done).await?
+            {
                 return Ok(new.inode);
             }
         }

@@ -20,12 +20,17 @@ mod ask;
 mod complete;
 mod execute;
 mod hold;
+mod initiator;
 mod link;
 mod make;
+mod migrate;
+mod move_name;
+mod old_place;
 mod parts;
 mod recover;
 mod remove;
 mod rename;
+mod restripe;
 mod striped;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,8 +43,13 @@ use sheen_types::{ChangeId, MdtIndex};
 use self::hold::MdtExclusion;
 
 pub(crate) use self::ask::Order;
+pub(crate) use self::initiator::Initiator;
+pub(crate) use self::migrate::Migration;
+pub(crate) use self::move_name::NameMoved;
+pub(crate) use self::old_place::NewNameHold;
 #[cfg(test)]
 pub(crate) use self::recover::RecordsBeingRead;
+pub(crate) use self::restripe::{Restripe, RestripeEnd};
 pub(crate) use self::striped::StripedChange;
 
 /// What the coordinator keeps.

@@ -5,13 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use sheen_target::Context;
 use sheen_types::{Errno, Fid, MdtIndex, Name, Timestamp};
 use sheen_wire::md::Valid;
 use sheen_wire::ost::Obdo;
 use sheen_wire::out::ObjectUpdate;
 use sheen_wire::update_record::Part;
 
+use super::initiator::Initiator;
 use crate::Mdt;
 use crate::directory::Child;
 use crate::inode::Inode;
@@ -20,19 +20,19 @@ use crate::participant::wire_attributes;
 /// See the module's documentation.
 pub(super) struct Parts<'a> {
     pub(super) mdt: &'a Mdt,
-    context: &'a Context,
+    by: Initiator<'a>,
     by_mdt: BTreeMap<MdtIndex, Vec<ObjectUpdate>>,
 }
 
 impl<'a> Parts<'a> {
     /// Nothing yet, but that this MDT takes part.
-    pub(super) fn new(mdt: &'a Mdt, context: &'a Context) -> Self {
+    pub(super) fn new(mdt: &'a Mdt, by: Initiator<'a>) -> Self {
         let by_mdt = BTreeMap::from([(MdtIndex(mdt.index), Vec::new())]);
-        Self { mdt, context, by_mdt }
+        Self { mdt, by, by_mdt }
     }
 
     async fn on(&mut self, inode: Fid) -> Result<&mut Vec<ObjectUpdate>, Errno> {
-        let mdt = self.mdt.mdt_of(self.context, inode).await?;
+        let mdt = self.mdt.mdt_of(self.by.target(), inode).await?;
         Ok(self.by_mdt.entry(mdt).or_default())
     }
 
@@ -86,7 +86,8 @@ impl<'a> Parts<'a> {
         self.add_links(directory, links_added).await
     }
 
-    async fn add_links(&mut self, inode: Fid, added: i32) -> Result<(), Errno> {
+    /// An inode gains so many links, or loses them.
+    pub(super) async fn add_links(&mut self, inode: Fid, added: i32) -> Result<(), Errno> {
         for _ in 0..added.unsigned_abs() {
             let update = match added > 0 {
                 true => ObjectUpdate::ref_add(inode),

@@ -10,6 +10,7 @@ use super::parts::Parts;
 use crate::Mdt;
 use crate::caller::{Caller, May};
 use crate::reint::unlink::{check_unlink_kind, remote_reply};
+use crate::striped::stripes_in;
 
 impl Mdt {
     /// Removes a name. Two requests to its MDT, and to each that has stripes of the directory that goes. `victim` is the inode that it
@@ -31,10 +32,14 @@ impl Mdt {
         let caller = Caller::from(record);
         let now = Timestamp::from_seconds(record.time);
         loop {
-            let stripes = self.stripes_of(victim)?;
-            let wanted = ExclusionRequest::default().removed(record.fid1, name).inode(victim);
-            let wanted = wanted.stripes(&stripes);
-            let held = self.hold_distributed(context, wanted).await?;
+            // What the client takes it for may be gone: then the name stands for another one.
+            let is_there = self.inode(victim).map(drop) != Err(Errno::ENOENT);
+            let stripes = if is_there { self.stripes_of(victim)? } else { Vec::new() };
+            let mut wanted = ExclusionRequest::default().removed(record.fid1, name);
+            if is_there {
+                wanted = wanted.inode(victim).stripes(&stripes);
+            }
+            let held = self.hold_distributed(context.into(), wanted).await?;
             let parent = held.directory(record.fid1)?;
             caller.may(&held, parent.fid, &parent.attributes, May::EXEC)?;
             let found = held.child(parent.fid, name).ok_or(Errno::ENOENT)?;
@@ -46,19 +51,25 @@ impl Mdt {
                 continue;
             }
             let inode = held.inode(victim)?;
+            if stripes_in(&held, victim)? != stripes {
+                // It was split or merged before it was excluded.
+                continue;
+            }
             let directory = (parent.fid, &parent.attributes);
             caller.may_remove(&held, directory, &inode.attributes)?;
             check_unlink_kind(is_rmdir, &inode)?;
             if is_rmdir && !held.is_empty_with(victim, &stripes) {
                 return Err(Errno::ENOTEMPTY);
             }
-            let mut parts = Parts::new(self, context);
+            let mut parts = Parts::new(self, context.into());
             parts.delete_name(parent.fid, name).await?;
             parts.touch(parent.fid, now, -i32::from(inode.is_directory())).await?;
             parts.remove_stripes(&held, victim, &stripes).await?;
             parts.lose_name(&inode, (parent.fid, name), now).await?;
             let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
-            if let Executed::Done = self.execute_distributed(context, held, parts, done).await? {
+            if let Executed::Done =
+                self.execute_distributed(context.into(), held, parts, done).await?
+            {
                 return Ok(Outcome::ok(self.unlinked(&inode)));
             }
         }

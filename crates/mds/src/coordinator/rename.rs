@@ -11,6 +11,7 @@ use super::parts::Parts;
 use crate::caller::{Caller, May};
 use crate::directory::Child;
 use crate::reint::rename::{DEPTH_MAX, Rename, is_directory, may_move, renamed};
+use crate::striped::stripes_in;
 use crate::{Mdt, counters, remote};
 
 /// What the two names of a rename stand for.
@@ -32,9 +33,10 @@ impl Mdt {
         record: &RecRename,
         (old, new): (Name, Name),
     ) -> Result<Outcome, Errno> {
+        let mut before = None;
         loop {
-            let source = self.find_on_any_mdt(context, record.fid1, &old).await?;
-            let victim = self.find_on_any_mdt(context, record.fid2, &new).await?;
+            let source = self.find_on_any_mdt(&context.target, record.fid1, &old).await?;
+            let victim = self.find_on_any_mdt(&context.target, record.fid2, &new).await?;
             let seen = Children { source: source.ok_or(Errno::ENOENT)?, victim };
             // With two names of one inode nothing is replaced, wherever that lies.
             let replaced = victim.filter(|victim| victim.fid != seen.source.fid);
@@ -46,6 +48,7 @@ impl Mdt {
             let wanted = ExclusionRequest { renames, ..ExclusionRequest::default() }
                 .removed(record.fid1, &old);
             let wanted = wanted.replaced(record.fid2, &new).inode(seen.source.fid);
+            let wanted = wanted.added_in(before, &new);
             let stripes = match replaced {
                 Some(victim) => self.stripes_of(victim.fid)?,
                 None => Vec::new(),
@@ -54,11 +57,28 @@ impl Mdt {
                 Some(victim) => wanted.inode(victim.fid).stripes(&stripes),
                 None => wanted,
             };
-            let held = self.hold_distributed(context, wanted).await?;
+            let held = self.hold_distributed(context.into(), wanted).await?;
             let source = held.child(record.fid1, &old).ok_or(Errno::ENOENT)?;
             let found = Children { source, victim: held.child(record.fid2, &new) };
             if found != seen {
                 continue;
+            }
+            if let Some(victim) = replaced
+                && stripes_in(&held, victim.fid)? != stripes
+            {
+                // It was split or merged before it was excluded.
+                continue;
+            }
+            let place = (record.fid2, &new);
+            let held = match found.victim {
+                None => self.with_old_place(context, held, place, &mut before).await?,
+                Some(_) => Some(held),
+            };
+            let Some(held) = held else { continue };
+            let is_in_before = before.is_some_and(|stripe| held.child(stripe.fid, &new).is_some());
+            if found.victim.is_none() && is_in_before {
+                // It is replaced where it is.
+                return Err(Errno::ESTALE);
             }
             let moved = moved(record, &held, (&old, &new), found)?;
             if moved.victim.as_ref().is_some_and(|victim| victim.fid == moved.source.fid) {
@@ -72,7 +92,9 @@ impl Mdt {
             may_move(&moved, &held, || circle, |fid| Ok(held.is_empty_with(fid, &stripes)))?;
             let parts = self.parts_of_move(context, &held, &moved, &stripes).await?;
             let done = ReplyRecording::Done;
-            if let Executed::Again = self.execute_distributed(context, held, parts, done).await? {
+            if let Executed::Again =
+                self.execute_distributed(context.into(), held, parts, done).await?
+            {
                 continue;
             }
             let time = context.target.world().clock.now().since(context.arrived).as_micros();
@@ -96,7 +118,7 @@ impl Mdt {
             if at == Fid::ROOT {
                 return Ok(());
             }
-            let above = self.parents_of(context, at).await?;
+            let above = self.parents_of(&context.target, at).await?;
             if above.contains(&moved.source.fid) {
                 return Err(Errno::EINVAL);
             }
@@ -113,7 +135,7 @@ impl Mdt {
         stripes: &[Fid],
     ) -> Result<Vec<sheen_wire::update_record::Part>, Errno> {
         let Rename { from, to, old, new, source, victim, now, .. } = moved;
-        let mut parts = Parts::new(self, context);
+        let mut parts = Parts::new(self, context.into());
         parts.delete_name(from.fid, old).await?;
         if victim.is_some() {
             parts.delete_name(to.fid, new).await?;

@@ -16,7 +16,7 @@ use crate::directory::Child;
 use crate::inode::Inode;
 use crate::participant::{RESULT_BYTES_MAX, obdo_of};
 use crate::reint::{CreateSpec, NewInode};
-use crate::striped::{StripePlan, stripe_like, stripe_name};
+use crate::striped::{StripePlan, stripe_like, stripe_name, stripes_in};
 use crate::xattrs::LMV;
 
 impl Mdt {
@@ -31,26 +31,33 @@ impl Mdt {
         spec: CreateSpec<'_>,
         plan: &StripePlan,
     ) -> Result<Inode, Errno> {
-        super::hold::may_coordinate(context)?;
+        super::hold::may_coordinate(context.into())?;
         if !self.is_remote(parent) {
             // What is refused takes nothing from clients, nor a FID.
+            self.old_place(parent, name.as_bytes())?;
             self.may_add(&spec.caller, &self.directory(parent)?, name, FileKind::Directory)?;
         }
-        let stripes = self.new_fids(context, &plan.mdts).await?;
+        let stripes = self.new_fids(&context.target, &plan.mdts).await?;
         let layout = DirectoryLayout::new(MdtIndex(self.index), plan.hash, stripes.clone());
         let layout = layout.map_err(|_| Errno::EINVAL)?;
+        let mut old = None;
         loop {
-            let held = self
-                .hold_distributed(context, ExclusionRequest::default().added(parent, name))
-                .await?;
+            let wanted = ExclusionRequest::default().added(parent, name).added_in(old, name);
+            let held = self.hold_distributed(context.into(), wanted).await?;
             let parent = held.directory(parent)?;
-            let is_there = held.child(parent.fid, name).is_some();
+            let place = (parent.fid, name);
+            let Some(held) = self.with_old_place(context, held, place, &mut old).await? else {
+                continue;
+            };
+            let is_there = held.is_there(parent.fid, old, name);
             may_add(&spec.caller, (&parent, &held), (name, is_there), FileKind::Directory)?;
             let new = self.build_inode_in(context, (&parent, &held), spec.again())?;
-            let mut parts = Parts::new(self, context);
+            let mut parts = Parts::new(self, context.into());
             parts.create_striped(&new, (parent.fid, name), &layout, &stripes).await?;
             let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
-            if let Executed::Done = self.execute_distributed(context, held, parts, done).await? {
+            if let Executed::Done =
+                self.execute_distributed(context.into(), held, parts, done).await?
+            {
                 return Ok(new.inode);
             }
         }
@@ -79,27 +86,36 @@ impl Mdt {
         (master, stripes): (Fid, &[Fid]),
         change: impl Fn(&Inode) -> Result<Option<StripedChange>, Errno>,
     ) -> Result<(), Errno> {
+        let mut stripes = stripes.to_vec();
         loop {
             let Some(wanted) = change(&self.inode(master)?)? else {
                 return self.record_answer(context, ReplyRecording::Done).map(drop);
             };
-            let stripes = stripes.iter().copied().filter(|stripe| stripe.is_of_mdt());
-            let all = std::iter::once(master).chain(stripes);
+            let held_stripes = stripes.iter().copied().filter(|stripe| stripe.is_of_mdt());
+            let all = std::iter::once(master).chain(held_stripes);
             let request = all.clone().fold(ExclusionRequest::default(), |request, fid| {
                 request.changed(fid, wanted.bits)
             });
-            let held = self.hold_distributed(context, request).await?;
+            let held = self.hold_distributed(context.into(), request).await?;
+            let now = stripes_in(&held, master)?;
+            if now != stripes {
+                // It was split or merged before it was excluded.
+                stripes = now;
+                continue;
+            }
             // It may have changed before it was excluded.
             let change = match change(&held.directory(master)?)? {
                 Some(change) if wanted.bits.contains(change.bits) => change,
                 _ => continue,
             };
-            let mut parts = Parts::new(self, context);
+            let mut parts = Parts::new(self, context.into());
             for fid in all.filter(|fid| held.has(*fid)) {
                 parts.change(fid, &change).await?;
             }
             let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
-            if let Executed::Done = self.execute_distributed(context, held, parts, done).await? {
+            if let Executed::Done =
+                self.execute_distributed(context.into(), held, parts, done).await?
+            {
                 return Ok(());
             }
         }
@@ -117,7 +133,7 @@ impl ExclusionRequest {
 
 impl DistributedHold {
     /// Whether its MDT has not said that an inode is lost.
-    fn has(&self, inode: Fid) -> bool {
+    pub(super) fn has(&self, inode: Fid) -> bool {
         self.inode(inode).map(drop) != Err(Errno::ENOENT)
     }
 
@@ -197,13 +213,14 @@ impl Parts<'_> {
 ///
 /// # Errors
 /// [`Errno::E2BIG`].
-fn may_be_read<'a>(mut values: impl Iterator<Item = &'a Bytes>) -> Result<(), Errno> {
+pub(super) fn may_be_read<'a>(mut values: impl Iterator<Item = &'a Bytes>) -> Result<(), Errno> {
     match values.all(|value| value.len() <= RESULT_BYTES_MAX) {
         true => Ok(()),
         false => Err(Errno::E2BIG),
     }
 }
 
-fn child(fid: Fid) -> Child {
+/// What the name of a stripe stands for.
+pub(super) fn child(fid: Fid) -> Child {
     Child { fid, kind: FileKind::Directory }
 }

@@ -10,7 +10,7 @@ use sheen_target::{
     Context, EnqueueRequest, Export, ExportState, LockGuard, Outcome, ReplyRecording, Target,
     store_errno,
 };
-use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
+use sheen_types::{Errno, Fid, InodeBits, LockMode, Name, ResourceName};
 use sheen_wire::connect::ConnectFlags;
 use sheen_wire::ldlm::{Disposition, LdlmReply};
 use sheen_wire::md::{Bias, FileFlags, MdsOpenFlags, MdtBody, OpenHandle, RecCreate};
@@ -21,6 +21,7 @@ use super::lease::OpenLocks;
 use super::open_new::layout_disposition;
 use crate::answer::{LOCK_ABORTED, add_acl, lockless_reply};
 use crate::caller::{Caller, May};
+use crate::coordinator::NewNameHold;
 use crate::directory::{Step, parse_name};
 use crate::hold::{HoldGuard, Wanted, WantedName};
 use crate::inode::{Inode, WholeInode};
@@ -200,15 +201,32 @@ impl Mdt {
             return Err(Errno::ENOENT);
         }
         let name = parse_name(opening.name)?;
+        let both = self.hold_new_name_to_open(context, opening, (parent.fid, &name)).await?;
+        let within = both.as_ref().map(NewNameHold::within);
         let names = [WantedName::added(parent.fid, opening.name)];
-        let held = self.hold(Wanted::of_names(&names)).await?;
+        let held = self.hold(Wanted { within, ..Wanted::of_names(&names) }).await?;
         if self.find(parent.fid, &name)?.is_none() {
+            self.check_new_place(context, (parent.fid, opening.name), both.as_ref())?;
             return self.open_new(context, &held, opening, &name, progress).await;
         }
         // Another client was faster: it is an open of what is there.
-        drop(held);
+        drop((held, both));
         progress.disposition = progress.disposition.without(Disposition::LOOKUP_NEG);
         Box::pin(self.open_by_name(context, opening, progress)).await
+    }
+
+    /// As [`Mdt::hold_new_name`]. What is in the stripe of before is opened there, unless it must be new.
+    async fn hold_new_name_to_open(
+        &self,
+        context: &Context,
+        opening: &OpenRequest<'_>,
+        place: (Fid, &Name),
+    ) -> Result<Option<NewNameHold>, Errno> {
+        let caller = Caller::from(opening.record);
+        match self.hold_new_name(context, &caller, place, &[]).await {
+            Err(Errno::EEXIST) if !opening.flags.contains(MdsOpenFlags::EXCL) => Err(Errno::ESTALE),
+            held => held,
+        }
     }
 
     /// The name leads to an inode of another MDT, which is to be asked: the lock keeps the name.

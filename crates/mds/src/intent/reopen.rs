@@ -95,6 +95,7 @@ impl Mdt {
                     return self.open_volatile(context, &held, opening, progress).await;
                 }
                 progress.add(Disposition::LOOKUP_NEG);
+                self.check_place(opening.record.fid1, name)?;
                 self.open_new(context, &held, opening, &parse_name(name)?, progress).await
             }
             Err(Errno::ENOENT) => Err(Errno::EFAULT),

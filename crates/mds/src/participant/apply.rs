@@ -11,7 +11,7 @@ use sheen_wire::out::{ObjectUpdate, SentPart, Update};
 
 use super::exclude::{merged, needs_of, revoke, uses_of};
 use super::reads::{attributes_of, patch_of};
-use super::table::{Entry, Key, Revoked};
+use super::table::{Entry, Key, KeyRef, Revoked};
 use crate::change_set::ChangeSet;
 use crate::directory::Child;
 use crate::exclusion::ExclusionGuard;
@@ -39,6 +39,8 @@ pub(crate) struct PartGuard<'a> {
 struct Building<'a> {
     changes: ChangeSet<'a>,
     created: BTreeSet<Fid>,
+    /// Files that have given their layouts away: their objects stay when they go.
+    without_layout: BTreeSet<Fid>,
     /// The lists of names that change, of each inode once.
     links: BTreeMap<Fid, LinkEa>,
 }
@@ -88,8 +90,12 @@ impl Mdt {
     /// # Errors
     /// [`Errno::EPROTO`] for a part that is none, [`Errno::ENOENT`] if something of it is not there, those of the store.
     pub(crate) fn changes_of(&self, updates: &[ObjectUpdate]) -> Result<Transaction, Errno> {
-        let (created, links) = (BTreeSet::new(), BTreeMap::new());
-        let mut building = Building { changes: self.change_set(), created, links };
+        let mut building = Building {
+            changes: self.change_set(),
+            created: BTreeSet::new(),
+            without_layout: BTreeSet::new(),
+            links: BTreeMap::new(),
+        };
         for update in updates {
             building.add(read(update)?)?;
         }
@@ -133,6 +139,7 @@ impl Mdt {
             }
             let applied = target.transact_part(Some(context), coordinator, &record, changes);
             drop(prepared);
+            self.restriper.look_if_noted();
             return match applied.map_err(store_errno)? {
                 PartApplied::Now(transno) | PartApplied::Before(transno) => Ok(transno),
                 PartApplied::TooLate => Err(Errno::ESTALE),
@@ -161,6 +168,12 @@ impl Entry {
     }
 
     fn covers(&self, key: &Key, alone: bool) -> bool {
+        // No name changes in a directory that is excluded alone.
+        if let Key::Name(directory, _) = key
+            && self.has_alone(KeyRef::Inode(*directory))
+        {
+            return true;
+        }
         self.has_alone(key.borrowed()) || !alone && self.has(key.borrowed())
     }
 }
@@ -182,8 +195,13 @@ pub(super) fn keys_of(updates: &[ObjectUpdate]) -> Result<Vec<(Key, bool)>, Errn
     let said = updates.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let makes =
         |of: Fid| said.iter().any(|it| matches!(it, Update::Create { fid, .. } if *fid == of));
-    // Excluded alone, so that no name in it changes.
-    let destroys = |of: Fid| said.iter().any(|it| matches!(it, Update::Destroy(fid) if *fid == of));
+    // Excluded alone, so that no name in it changes: what goes, and what gets other stripes.
+    let is_alone = |of: Fid, it: &Update| match it {
+        Update::Destroy(fid) => *fid == of,
+        Update::XattrSet(fid, name, _) => *fid == of && name.as_bytes() == xattrs::LMV.as_bytes(),
+        _ => false,
+    };
+    let has_alone = |of: Fid| said.iter().any(|it| is_alone(of, it));
     let names = |of: Fid| {
         let is_of = |it: &Update| match it {
             Update::IndexInsert { directory, .. } | Update::IndexDelete(directory, _) => {
@@ -197,7 +215,7 @@ pub(super) fn keys_of(updates: &[ObjectUpdate]) -> Result<Vec<(Key, bool)>, Errn
     for update in &said {
         match update {
             Update::IndexInsert { directory, name, .. } | Update::IndexDelete(directory, name) => {
-                if !makes(*directory) && !destroys(*directory) {
+                if !makes(*directory) && !has_alone(*directory) {
                     keys.push((Key::Name(*directory, name.clone()), true));
                     keys.push((Key::Inode(*directory), false));
                 }
@@ -241,14 +259,26 @@ impl Building<'_> {
             Update::Destroy(fid) if mdt.is_recovering() => {
                 self.changes.become_orphan(&mdt.inode(fid)?);
             }
+            Update::Destroy(fid) if self.without_layout.contains(&fid) => {
+                self.changes.destroy_inode(fid);
+            }
             Update::Destroy(fid) => self.changes.lose_last_name(&mdt.inode(fid)?)?,
             Update::RefAdd(fid) => self.changes.add_links(fid, 1),
             Update::RefDel(fid) => self.changes.add_links(fid, -1),
             Update::AttrSet(fid, said) => self.changes.patch(fid, patch_of(&said)),
             Update::XattrSet(fid, name, value) => {
+                if name.to_text() == xattrs::LMV {
+                    self.changes.note_layout(fid, &value)?;
+                }
                 self.changes.set_xattr(fid, &name.to_text(), value);
             }
-            Update::XattrDel(fid, name) => self.changes.remove_xattr(fid, &name.to_text()),
+            Update::XattrDel(fid, name) => {
+                let name = name.to_text();
+                if name == xattrs::LOV {
+                    self.without_layout.insert(fid);
+                }
+                self.changes.remove_xattr(fid, &name);
+            }
             Update::IndexInsert { directory, name, child, mode } => {
                 let kind = sheen_store::FileKind::from_mode(mode).ok_or(Errno::EPROTO)?;
                 self.changes.insert_name(directory, &name, Child { fid: child, kind });

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sheen_io::within;
 use sheen_target::{
     Export, Incarnation, LockGuard, SparedLocks, StoreKey, Target, Wait, store_errno, while_waiting,
 };
@@ -23,6 +24,9 @@ use crate::{Mdt, xattrs};
 const INCOMPLETE_MAX: usize = 65_536;
 /// How often it is looked whether some are complete then.
 const ROOM_LOOK: Duration = Duration::from_millis(100);
+/// How long an exclusion that waits keeps back later ones which would share its inodes: what holds them ends within some requests, or its
+/// coordinator is away.
+const STEPS_ASIDE_AFTER: Duration = Duration::from_secs(2);
 /// Names, and inodes, of one exclusion.
 const NAMES_MAX: usize = 64;
 /// An attribute that is longer is asked for by itself.
@@ -69,7 +73,7 @@ impl Mdt {
         }
         let number = wanted.number;
         if !self.exclusion.remote.has(coordinator, number) {
-            self.enter(coordinator, wanted).await?;
+            self.enter(target, coordinator, wanted).await?;
         }
         match self.settle(target, coordinator, wanted).await {
             Ok(excluded) => Ok(excluded),
@@ -99,7 +103,14 @@ impl Mdt {
     }
 
     /// Enters the exclusion, under the shards of what it is about.
-    async fn enter(&self, coordinator: Incarnation, wanted: &Exclude) -> Result<(), Errno> {
+    async fn enter(
+        &self,
+        target: &Target,
+        coordinator: Incarnation,
+        wanted: &Exclude,
+    ) -> Result<(), Errno> {
+        let clock = &*target.world().clock;
+        let steps_aside = clock.now() + STEPS_ASIDE_AFTER;
         let renames = wanted.flags.contains(ExcludeFlags::RENAMES);
         while !self.exclusion.remote.has(coordinator, wanted.number) {
             let children = match self.named(wanted) {
@@ -133,8 +144,13 @@ impl Mdt {
             drop((guard, moves));
             // The same request may be under way twice, where its coordinator was evicted meanwhile: the other one has entered it.
             let remote = &self.exclusion.remote;
-            let is_entered = || remote.has(coordinator, wanted.number);
-            remote.until_free_or(is_entered, || uses_of(&keys)).await;
+            remote.keep_back(coordinator, wanted.number, &keys);
+            let enterable = remote.until_enterable(coordinator, wanted.number, &keys);
+            let left = steps_aside.since(clock.now());
+            if left == Duration::ZERO || within(clock, left, enterable).await.is_none() {
+                remote.step_aside(coordinator, wanted.number);
+                remote.until_enterable(coordinator, wanted.number, &keys).await;
+            }
         }
         Ok(())
     }
@@ -146,8 +162,11 @@ impl Mdt {
     /// the store.
     fn named(&self, wanted: &Exclude) -> Result<Children, Errno> {
         let look = |wanted: &ExcludeName| {
-            self.check_place(wanted.directory, wanted.name.as_bytes())?;
-            let child = self.find(wanted.directory, &wanted.name)?;
+            let child = match self.check_place(wanted.directory, wanted.name.as_bytes()) {
+                // A stripe of before may be gone by now; that a directory is, its description says.
+                Err(Errno::ENOENT) => None,
+                place => place.and_then(|()| self.find(wanted.directory, &wanted.name))?,
+            };
             match child {
                 None if wanted.needs.contains(NameNeeds::NEEDED) => Err(Errno::ENOENT),
                 child => Ok(child),

@@ -101,6 +101,7 @@ impl Mdt {
             }
             Update::AttrGet(fid) => Ok(encoded(&self.read_attributes(fid).await?)),
             Update::XattrGet(fid, name) => self.read_xattr(fid, &name),
+            Update::XattrList(fid) => self.read_xattr_names(fid),
             Update::Parents(fid) => {
                 let parents = self.read_parents(target, fid).await?;
                 parents.encode().map_err(|_| Errno::E2BIG)

@@ -151,6 +151,16 @@ impl Mdt {
         value.ok_or(Errno::ENODATA)
     }
 
+    /// The names of all extended attributes, each with a zero byte behind it.
+    ///
+    /// # Errors
+    /// Those of [`Mdt::inode`].
+    pub(super) fn read_xattr_names(&self, fid: Fid) -> Result<Bytes, Errno> {
+        let whole = self.whole_inode(fid)?;
+        let names = whole.xattrs.names().flat_map(|name| [name.as_bytes(), &[0]].concat());
+        Ok(names.collect::<Vec<u8>>().into())
+    }
+
     /// The way up from a directory, until the root or another MDT's directory. It is durable when this completes: a move that
     /// is lost would lead another way. Stays true as long as the caller has the rename lock.
     ///

@@ -138,6 +138,9 @@ struct State {
     entries: BTreeMap<EntryId, Entry>,
     by_fid: HashMap<Fid, OfFid>,
     renames: Holders,
+    /// By inode the exclusions that wait to have it alone: what would share it comes behind them. Else they would never have a
+    /// directory in which names are made without a pause.
+    awaited: HashMap<Fid, BTreeSet<EntryId>>,
     /// Entries whose parts are applied.
     applied: usize,
     numbers: BTreeMap<MdtIndex, Numbers>,
@@ -163,6 +166,9 @@ pub(crate) struct WaitingNumber<'a> {
 impl Drop for WaitingNumber<'_> {
     fn drop(&mut self) {
         let mut state = self.table.state.lock();
+        if state.await_no_more(id_of(self.coordinator, self.number)) {
+            self.table.released.notify_waiters();
+        }
         let Some(numbers) = state.numbers.get_mut(&self.coordinator.mdt) else { return };
         if numbers.starts != self.coordinator.starts {
             // Those of that start went with it.
@@ -249,20 +255,27 @@ fn id_of(coordinator: Incarnation, number: u64) -> EntryId {
 }
 
 impl State {
-    fn conflicts<'a>(&self, uses: impl IntoIterator<Item = (KeyRef<'a>, Use)>) -> bool {
-        uses.into_iter().any(|(key, how)| self.conflicts_one(key, how))
+    /// Whether an entry conflicts with one of the uses, but for one that is the operation's own.
+    fn conflicts<'a>(
+        &self,
+        uses: impl IntoIterator<Item = (KeyRef<'a>, Use)>,
+        own: Option<EntryId>,
+    ) -> bool {
+        uses.into_iter().any(|(key, how)| self.conflicts_one(key, how, own))
     }
 
-    fn conflicts_one(&self, key: KeyRef<'_>, how: Use) -> bool {
+    fn conflicts_one(&self, key: KeyRef<'_>, how: Use, own: Option<EntryId>) -> bool {
         if let (KeyRef::Listing(directory), Use::Reads) = (key, how) {
             return self.by_fid.get(&directory).is_some_and(|of| of.hidden > 0);
         }
         let Some(holders) = self.holders(key) else { return false };
         let is_applied = |id: &EntryId| self.entries.get(id).is_some_and(|it| it.is_applied);
+        let is_other = |id: &&EntryId| Some(**id) != own;
+        let mut alone = holders.alone.iter().filter(is_other);
         match how {
-            Use::Reads => holders.alone.iter().any(is_applied),
-            Use::Keeps => !holders.alone.is_empty(),
-            Use::Changes => !holders.is_empty(),
+            Use::Reads => alone.any(is_applied),
+            Use::Keeps => alone.next().is_some(),
+            Use::Changes => alone.chain(holders.shared.iter().filter(is_other)).next().is_some(),
         }
     }
 
@@ -273,6 +286,40 @@ impl State {
             KeyRef::Inode(fid) | KeyRef::Listing(fid) => Some(&self.by_fid.get(&fid)?.inode),
             KeyRef::Renames => Some(&self.renames),
         }
+    }
+
+    /// Whether an exclusion cannot be entered now: another one conflicts, or waits to have alone what this one would share.
+    fn keeps_out(&self, keys: &[(Key, bool)], id: EntryId) -> bool {
+        let is_awaited = |(key, alone): &(Key, bool)| match key {
+            Key::Inode(fid) if !alone => {
+                let waiting = self.awaited.get(fid);
+                waiting.is_some_and(|waiting| waiting.iter().any(|other| *other != id))
+            }
+            _ => false,
+        };
+        let how = |alone: bool| if alone { Use::Changes } else { Use::Keeps };
+        let uses = keys.iter().map(|(key, alone)| (key.borrowed(), how(*alone)));
+        keys.iter().any(is_awaited) || self.conflicts(uses, None)
+    }
+
+    /// An exclusion waits for the inodes that it is to have alone and that are shared now.
+    fn await_inodes(&mut self, keys: &[(Key, bool)], id: EntryId) {
+        for (key, _) in keys.iter().filter(|(_, alone)| *alone) {
+            let is_shared = self.holders(key.borrowed()).is_some_and(|it| !it.shared.is_empty());
+            if let (Key::Inode(fid), true) = (key, is_shared) {
+                self.awaited.entry(*fid).or_default().insert(id);
+            }
+        }
+    }
+
+    /// It does not wait any more; whether it did.
+    fn await_no_more(&mut self, id: EntryId) -> bool {
+        let mut has_waited = false;
+        self.awaited.retain(|_, waiting| {
+            has_waited |= waiting.remove(&id);
+            !waiting.is_empty()
+        });
+        has_waited
     }
 
     fn insert(&mut self, entry: Entry) {
@@ -346,7 +393,20 @@ impl RemoteExclusions {
     where
         I: IntoIterator<Item = (KeyRef<'a>, Use)>,
     {
-        self.is_empty() || !self.state.lock().conflicts(uses())
+        self.are_free_within(None, uses)
+    }
+
+    /// As [`Self::are_free`], for an operation that has excluded some of it itself.
+    pub(crate) fn are_free_within<'a, I>(
+        &self,
+        own: Option<(Incarnation, u64)>,
+        uses: impl FnOnce() -> I,
+    ) -> bool
+    where
+        I: IntoIterator<Item = (KeyRef<'a>, Use)>,
+    {
+        let own = own.map(|(coordinator, number)| id_of(coordinator, number));
+        self.is_empty() || !self.state.lock().conflicts(uses(), own)
     }
 
     /// Completes when nothing conflicts with it, for a moment. Never called by an operation that holds something: what
@@ -356,6 +416,17 @@ impl RemoteExclusions {
         I: IntoIterator<Item = (KeyRef<'a>, Use)>,
     {
         self.until_free_or(|| false, uses).await;
+    }
+
+    /// As [`Self::until_free`], for an operation that has excluded some of it itself.
+    pub(crate) async fn until_free_within<'a, I>(
+        &self,
+        own: Option<(Incarnation, u64)>,
+        uses: impl Fn() -> I,
+    ) where
+        I: IntoIterator<Item = (KeyRef<'a>, Use)>,
+    {
+        self.until_free_or(|| self.are_free_within(own, &uses), &uses).await;
     }
 
     /// The same, or until something else has been said when an exclusion was entered or ended.
@@ -380,9 +451,50 @@ impl RemoteExclusions {
         .await;
     }
 
+    /// An exclusion waits: what would share the inodes that it is to have alone waits behind it, until it is entered, or
+    /// [`Self::step_aside`], or its [`WaitingNumber`] is dropped. No cycle comes of that: what waits on an MDT has excluded nothing there,
+    /// nor on those behind it in the order.
+    pub(crate) fn keep_back(&self, coordinator: Incarnation, number: u64, keys: &[(Key, bool)]) {
+        self.state.lock().await_inodes(keys, id_of(coordinator, number));
+    }
+
+    /// What waits behind an exclusion that waits goes on: what that waits for may take long, as its coordinator is away.
+    pub(crate) fn step_aside(&self, coordinator: Incarnation, number: u64) {
+        if self.state.lock().await_no_more(id_of(coordinator, number)) {
+            self.released.notify_waiters();
+        }
+    }
+
+    /// Completes when an exclusion may be entered, for a moment, or is entered by the same request that came twice.
+    pub(crate) async fn until_enterable(
+        &self,
+        coordinator: Incarnation,
+        number: u64,
+        keys: &[(Key, bool)],
+    ) {
+        let id = id_of(coordinator, number);
+        while_waiting(Wait::Operation, async {
+            loop {
+                let mut released = pin!(self.released.notified());
+                // What is released between the look and the wait counts.
+                released.as_mut().enable();
+                let is_over = {
+                    let state = self.state.lock();
+                    !state.keeps_out(keys, id) || state.entries.contains_key(&id)
+                };
+                if is_over {
+                    return;
+                }
+                released.await;
+            }
+        })
+        .await;
+    }
+
     /// Whether it is something that readers wait for.
     pub(crate) fn hides(&self, key: KeyRef<'_>) -> bool {
-        self.applied.load(Ordering::Acquire) > 0 && self.state.lock().conflicts([(key, Use::Reads)])
+        self.applied.load(Ordering::Acquire) > 0
+            && self.state.lock().conflicts([(key, Use::Reads)], None)
     }
 
     /// Completes when a reader may see it. As [`Self::until_free`].
@@ -439,10 +551,11 @@ impl RemoteExclusions {
         if state.entries.len() >= EXCLUSIONS_MAX {
             return Err(NotEntered::Full);
         }
-        let how = |alone: &bool| if *alone { Use::Changes } else { Use::Keeps };
-        if state.conflicts(entry.keys.iter().map(|(key, alone)| (key.borrowed(), how(alone)))) {
+        let id = entry.id();
+        if state.keeps_out(&entry.keys, id) {
             return Err(NotEntered::Busy);
         }
+        state.await_no_more(id);
         state.insert(entry);
         self.entered.store(state.entries.len(), Ordering::Release);
         drop(state);
@@ -599,6 +712,36 @@ mod tests {
         assert!(state.entries.is_empty() && state.by_fid.is_empty() && state.applied == 0);
         drop(state);
         assert!(table.is_empty());
+    }
+
+    #[test]
+    fn what_shares_an_inode_comes_behind_what_waits_to_have_it_alone() {
+        let table = RemoteExclusions::default();
+        let alone =
+            |number| Entry { keys: vec![(Key::Inode(DIRECTORY), true)], ..entry(M1, number) };
+        table.enter(entry(M1, 1)).expect("it is free");
+        let waiting = table.wait_with(M1, 2);
+        assert_eq!(table.enter(alone(2)), Err(NotEntered::Busy));
+        table.keep_back(M1, 2, &alone(2).keys);
+        assert_eq!(table.enter(entry(M1, 3)), Err(NotEntered::Busy), "behind it");
+        assert!(table.are_free(|| [(KeyRef::Inode(DIRECTORY), Use::Keeps)]), "what holds goes on");
+        table.release(M1, 1);
+        assert_eq!(table.enter(entry(M1, 3)), Err(NotEntered::Busy), "behind it still");
+        assert_eq!(table.enter(alone(2)), Ok(()));
+        drop(waiting);
+        table.release(M1, 2);
+        assert_eq!(table.enter(entry(M1, 3)), Ok(()));
+        // One that has waited for long, or waits no more, stops none.
+        let waiting = table.wait_with(M1, 4);
+        table.keep_back(M1, 4, &alone(4).keys);
+        assert_eq!(table.enter(entry(M1, 5)), Err(NotEntered::Busy));
+        table.step_aside(M1, 4);
+        assert_eq!(table.enter(entry(M1, 5)), Ok(()));
+        table.keep_back(M1, 4, &alone(4).keys);
+        assert_eq!(table.enter(entry(M1, 6)), Err(NotEntered::Busy));
+        drop(waiting);
+        assert_eq!(table.enter(entry(M1, 6)), Ok(()));
+        assert!(table.state.lock().awaited.is_empty());
     }
 
     #[test]

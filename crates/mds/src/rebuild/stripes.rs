@@ -7,7 +7,7 @@
 //! were in it come back to it from the inodes that know them. What stays as it is: a stripe that the layout itself has lost, or that is
 //! another directory's, or of another type, or in the wrong store, and names that belong there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use sheen_layout::directory::{DirectoryLayout, Holder, parse_stripe_name, stripe_name};
@@ -17,6 +17,8 @@ use sheen_types::{Fid, HashSet, MdtIndex};
 use super::Rebuild;
 use crate::check::{SHARED_XATTRS, agree, layout_of, other_stripe, rights};
 use crate::directory::{self, Child, parse_key, parse_value};
+use crate::orphans::fid_key;
+use crate::restripe::{self, RESTRIPING};
 use crate::xattrs;
 
 /// What is known of striped directories.
@@ -80,6 +82,34 @@ impl Rebuild<'_> {
                 change.remove_xattr(directory, xattrs::LMV);
             })?;
             self.done[at].corrected += 1;
+        }
+        self.note_restriping()
+    }
+
+    /// The index of what is split or merged has all that says so of itself, and nothing else.
+    fn note_restriping(&mut self) -> Result<(), StoreError> {
+        let mut wanted: BTreeSet<Fid> = BTreeSet::new();
+        let striped = self.striped.masters.keys().chain(self.striped.numbers.keys());
+        for fid in striped.copied() {
+            if let Some(Ok(layout)) = layout_of(self.store(fid), fid)?
+                && layout.is_restriping()
+            {
+                wanted.insert(fid);
+            }
+        }
+        for at in 0..self.all.len() {
+            let noted: BTreeSet<Fid> = restripe::list(self.mdts.store(at))?.into_iter().collect();
+            let here: BTreeSet<Fid> =
+                wanted.iter().copied().filter(|fid| self.at(*fid) == at).collect();
+            for fid in here.symmetric_difference(&noted) {
+                self.apply(at, |change| {
+                    match noted.contains(fid) {
+                        true => change.delete(RESTRIPING, fid_key(*fid)),
+                        false => change.insert(RESTRIPING, fid_key(*fid), Bytes::new()),
+                    };
+                })?;
+                self.done[at].corrected += 1;
+            }
         }
         Ok(())
     }
@@ -159,7 +189,7 @@ impl Rebuild<'_> {
             return Ok(None);
         }
         let first = stripes.first().map_or(MdtIndex(0), |stripe| self.all[self.at(*stripe)].mdt);
-        Ok(DirectoryLayout::new(first, one.hash(), stripes).ok())
+        Ok(one.of_master(first, stripes).ok())
     }
 
     /// Has a stripe of a master say that it is one; makes it again if it is lost.
@@ -291,6 +321,10 @@ impl Rebuild<'_> {
         };
         let Some(layout) = self.striped.masters.get(&master) else { return Home::There };
         let belongs = match number {
+            // It is there already: it was moved, and not taken away here.
+            Some(number) if self.is_in_both(layout, number, name) => {
+                layout.places(name).map(|places| Some(places.now))
+            }
             Some(number) => other_stripe(layout, number, name),
             None => layout.places(name).map(|places| Some(places.now)),
         };
@@ -301,6 +335,16 @@ impl Rebuild<'_> {
         let stripe = stripes.get(number as usize).copied();
         let is_it = |it: &Fid| self.striped.numbers.get(it) == Some(&(master, number));
         stripe.filter(is_it).map_or(Home::Nowhere, Home::In)
+    }
+
+    /// Whether a name that may still be in this stripe, as its directory changes, is where it belongs from now on, too. What cannot be
+    /// read is reported by who changes it.
+    fn is_in_both(&self, layout: &DirectoryLayout, number: u32, name: &[u8]) -> bool {
+        let Holder::Master { stripes, .. } = layout.holder() else { return false };
+        let Ok(places) = layout.places(name) else { return false };
+        let now = stripes.get(places.now as usize).filter(|_| places.before == Some(number));
+        let name = Bytes::copy_from_slice(name);
+        now.is_some_and(|now| self.standing_for(*now, &name).is_ok_and(|it| it.is_some()))
     }
 
     /// Where a name that an inode records is to be put back; `None` if it cannot be.

@@ -16,6 +16,7 @@ use sheen_wire::text::Text;
 
 use crate::caller::{Caller, Capability, May, stored_list};
 use crate::change_set::ChangeSet;
+use crate::coordinator::NewNameHold;
 use crate::directory::{Child, parse_name};
 use crate::hold::{Wanted, WantedName};
 use crate::inode::{DIRECTORY_BYTES, Inode};
@@ -122,6 +123,9 @@ impl Mdt {
         spec.security = request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx));
         let is_default = record.flags().contains(MdsOpenFlags::DEFAULT_LMV);
         spec.has_wish = !request.eadata.is_empty() && !is_default;
+        if let Some(outcome) = self.restripe_by_wish(context, request).await? {
+            return Ok(outcome);
+        }
         let plan = match context.replay() {
             // One with stripes was durable before it was answered: one that is not there had none.
             Some(_) => None,
@@ -165,12 +169,12 @@ impl Mdt {
         if request.eadata.is_empty() {
             let default = self.default_wish(record.fid1)?;
             return match default {
-                Some(wish) => self.choose_stripes(context, &wish).await,
+                Some(wish) => self.choose_stripes(&context.target, &wish).await,
                 None => Ok(None),
             };
         }
         let wish = parse_wish(&request.eadata)?;
-        let plan = self.choose_stripes(context, &wish).await?;
+        let plan = self.choose_stripes(&context.target, &wish).await?;
         // Its parent's default, which a client has inherited, is no wish of its caller's.
         if record.flags().contains(MdsOpenFlags::DEFAULT_LMV) {
             return Ok(plan);
@@ -237,9 +241,12 @@ impl Mdt {
         if self.is_remote(record.fid1) {
             return self.make_distributed(context, record.fid1, &name, spec).await;
         }
+        let both = self.hold_new_name(context, &caller, (record.fid1, &name), &[]).await?;
+        let within = both.as_ref().map(NewNameHold::within);
         let names = [WantedName::added(record.fid1, name.as_bytes())];
-        let held = self.hold(Wanted::of_names(&names)).await?;
+        let held = self.hold(Wanted { within, ..Wanted::of_names(&names) }).await?;
         let parent = self.directory(record.fid1)?;
+        self.check_new_place(context, (parent.fid, name.as_bytes()), both.as_ref())?;
         self.may_add(&caller, &parent, &name, kind)?;
         let new_inode = self.build_inode(context, &parent, spec)?;
         let _lock = locks::change_directory(context, parent.fid).await?;
@@ -249,7 +256,7 @@ impl Mdt {
         Ok(new_inode.inode)
     }
 
-    /// Whether a name may be added to a directory.
+    /// Whether a name may be added to a directory; that it may lie there is looked at apart ([`Mdt::check_new_place`]).
     ///
     /// # Errors
     /// [`Errno::EEXIST`], [`Errno::EACCES`], [`Errno::EMLINK`], or [`Errno::ENOENT`] for a
@@ -262,7 +269,6 @@ impl Mdt {
         kind: FileKind,
     ) -> Result<(), Errno> {
         let store = &*self.store;
-        self.check_place(parent.fid, name.as_bytes())?;
         caller.may(store, parent.fid, &parent.attributes, May::EXEC)?;
         if parent.attributes.links == 0 {
             return Err(Errno::ENOENT);

@@ -7,6 +7,7 @@ use sheen_wire::md::MdtBody;
 use sheen_wire::messages::{MdsReintLink, MdsReintLinkReply};
 
 use crate::caller::Caller;
+use crate::coordinator::NewNameHold;
 use crate::directory::{Child, parse_name};
 use crate::hold::{Wanted, WantedName};
 use crate::inode::Inode;
@@ -28,14 +29,18 @@ impl Mdt {
         if self.is_remote(record.fid1) {
             return self.link_distributed(context, record, &name).await;
         }
+        let (place, inodes) = ((record.fid2, &name), [record.fid1]);
+        let both = self.hold_new_name(context, &caller, place, &inodes).await?;
+        let within = both.as_ref().map(NewNameHold::within);
         let names = [WantedName::added(record.fid2, name.as_bytes())];
-        let wanted = Wanted { names: &names, inodes: &[record.fid1], ..Wanted::default() };
+        let wanted = Wanted { names: &names, inodes: &inodes, within, ..Wanted::default() };
         let held = self.hold(wanted).await?;
         let inode = self.inode(record.fid1)?;
         let parent = self.directory(record.fid2)?;
         if inode.is_directory() {
             return Err(Errno::EPERM);
         }
+        self.check_new_place(context, (parent.fid, name.as_bytes()), both.as_ref())?;
         self.may_add(&caller, &parent, &name, inode.attributes.kind)?;
         may_get_link(&inode)?;
         let _parent_lock = locks::change_directory(context, parent.fid).await?;

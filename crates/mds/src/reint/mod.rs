@@ -2,19 +2,24 @@
 
 mod create;
 pub(crate) mod link;
+mod migrate;
 pub(crate) mod rename;
+mod restripe;
+mod rm_entry;
 mod setattr;
 mod setxattr;
 pub(crate) mod unlink;
 
 pub(crate) use create::{CreateSpec, NewInode};
+pub(crate) use migrate::migrated;
 
 use sheen_target::{Context, Outcome, ReplyRecording};
 use sheen_types::Errno;
 use sheen_wire::md::MdtBody;
 use sheen_wire::messages::{
-    MdsReintCreateReply, MdsReintCreateSymReply, MdsReintLinkReply, MdsReintRenameReply,
-    MdsReintSetattrReply, MdsReintSetxattrReply, MdsReintUnlinkReply, Reply, Request,
+    MdsReintCreateReply, MdsReintCreateSymReply, MdsReintLinkReply, MdsReintMigrateReply,
+    MdsReintRenameReply, MdsReintRmentryReply, MdsReintSetattrReply, MdsReintSetxattrReply,
+    MdsReintUnlinkReply, Reply, Request,
 };
 
 use crate::Mdt;
@@ -49,12 +54,12 @@ impl Mdt {
             Request::MdsReintCreateSym(request) => self.symlink(context, &request).await,
             Request::MdsReintLink(request) => self.link(context, &request).await,
             Request::MdsReintUnlink(request) => self.unlink(context, &request).await,
+            Request::MdsReintRmentry(request) => self.remove_entry(context, &request).await,
             Request::MdsReintRename(request) => self.rename(context, &request).await,
             Request::MdsReintSetxattr(request) => self.setxattr(context, &request).await,
             Request::MdsReintOpen(request) => self.reint_open(context, &request).await,
-            Request::MdsReintMigrate(_) | Request::MdsReintResync(_) | Request::MdsReint(_) => {
-                Err(Errno::EOPNOTSUPP)
-            }
+            Request::MdsReintMigrate(request) => self.migrate(context, &request).await,
+            Request::MdsReintResync(_) | Request::MdsReint(_) => Err(Errno::EOPNOTSUPP),
             // 524, with which Lustre answers what it does not know, is no errno of programs.
             _ => Err(Errno::EOPNOTSUPP),
         }
@@ -87,6 +92,12 @@ fn empty_reply(request: &Request, mdt_body: Option<MdtBody>) -> Option<Reply> {
         Request::MdsReintRename(_) => MdsReintRenameReply { mdt_body, ..Default::default() }.into(),
         Request::MdsReintSetxattr(_) => {
             MdsReintSetxattrReply { mdt_body, ..Default::default() }.into()
+        }
+        Request::MdsReintRmentry(_) => {
+            MdsReintRmentryReply { mdt_body, ..Default::default() }.into()
+        }
+        Request::MdsReintMigrate(_) => {
+            MdsReintMigrateReply { mdt_body, ..Default::default() }.into()
         }
         _ => return None,
     })

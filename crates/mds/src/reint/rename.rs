@@ -59,8 +59,13 @@ impl Mdt {
         let names =
             [WantedName::removed(record.fid1, &old), WantedName::replaced(record.fid2, &new)];
         let renames = crosses && moves_directory;
-        let held = self.hold(Wanted { names: &names, inodes: &[], renames }).await?;
+        let replays = context.replay().is_some();
+        let held = self.hold(Wanted { names: &names, renames, ..Wanted::default() }).await?;
         let (source, victim) = (held.child(0).ok_or(Errno::ENOENT)?, held.child(1));
+        if victim.is_none() && !replays && self.old_place(record.fid2, new.as_bytes())?.is_some() {
+            drop(held);
+            return self.rename_distributed(context, record, (old, new)).await;
+        }
         if crosses && is_directory(source) != moves_directory {
             // Replaced by a directory before we held it: the check of circles was not in order.
             return Err(Errno::ESTALE);

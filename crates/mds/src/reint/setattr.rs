@@ -57,12 +57,16 @@ impl Mdt {
                 self.check_default_stripes(context, record, &request.eadata).await?;
             }
         }
-        let stripes = self.stripes_to_change(record.fid)?;
+        let stripes = self.stripes_to_change_now(context, record.fid)?;
         if !stripes.is_empty() {
             return self.setattr_striped(context, request, &stripes).await;
         }
         let held = self.hold_inodes(&[record.fid]).await;
         let inode = self.inode(record.fid)?;
+        if inode.is_directory() && context.replay().is_none() {
+            // It may have become a stripe before it was held.
+            self.stripes_to_change_now(context, inode.fid)?;
+        }
         if record.valid == AttrValid::NONE && !request.eadata.is_empty() {
             return self.set_default_layout(context, &held, request, &inode).await;
         }

@@ -1,6 +1,7 @@
 //! Setting and removing extended attributes.
 
 use bytes::Bytes;
+use sheen_layout::directory::DirectoryWish;
 use sheen_layout::plan::Plan;
 use sheen_store::{AttributePatch, Attributes, FileKind, Xattrs};
 use sheen_target::{Context, Outcome, ReplyRecording, store_errno};
@@ -18,6 +19,7 @@ use crate::coordinator::StripedChange;
 use crate::hold::HoldGuard;
 use crate::inode::Inode;
 use crate::layouts::LayoutChange;
+use crate::striped::parse_wish;
 use crate::{Mdt, dot_lustre, xattrs};
 
 const CREATE: u32 = 1;
@@ -45,13 +47,19 @@ impl Mdt {
         if !removes && request.eadata.len() > XATTR_VALUE_BYTES_MAX {
             return Err(Errno::E2BIG);
         }
+        if name == xattrs::LMV
+            && let Some(wish) = wish_of_end(removes, &request.eadata)?
+        {
+            dot_lustre::refuse_dot_lustre(record.fid)?;
+            return self.end_change(context, record, &wish).await;
+        }
         if xattrs::is_reserved(name) {
-            return ignore_reserved(&Caller::from(record), name, &request.eadata);
+            return ignore_reserved(&Caller::from(record));
         }
         let value = (!removes).then(|| request.eadata.clone());
         dot_lustre::refuse_dot_lustre(record.fid)?;
         if let Some(shared) = shared_with_stripes(name) {
-            let stripes = self.stripes_to_change(record.fid)?;
+            let stripes = self.stripes_to_change_now(context, record.fid)?;
             if !stripes.is_empty() {
                 let names = (name, shared);
                 let change = |inode: &Inode| self.striped_change(record, inode, names, &value);
@@ -61,6 +69,10 @@ impl Mdt {
         }
         let held = self.hold_inodes(&[record.fid]).await;
         let inode = self.inode(record.fid)?;
+        if inode.is_directory() && context.replay().is_none() {
+            // It may have become a stripe before it was held.
+            self.stripes_to_change_now(context, inode.fid)?;
+        }
         let caller = Caller::from(record);
         self.may_set(&caller, &inode, name, removes)?;
         // Its owner would give a program what root may. To take it from there is the owner's right: a kernel does so
@@ -81,6 +93,23 @@ impl Mdt {
             true => self.apply_xattr(context, &held, &inode, (name, value), record).await,
             false => Ok(Outcome::ok(done_reply())),
         }
+    }
+
+    /// Ends the migration of a directory, as `lfs migrate` asks for it.
+    ///
+    /// # Errors
+    /// [`Errno::EPERM`] for who may not choose MDTs, those of [`Mdt::end_migration`].
+    async fn end_change(
+        &self,
+        context: &Context,
+        record: &RecSetxattr,
+        wish: &DirectoryWish,
+    ) -> Result<Outcome, Errno> {
+        if !self.may_choose_mdts(&Caller::from(record)) {
+            return Err(Errno::EPERM);
+        }
+        self.end_migration(context, record.fid, wish).await?;
+        Ok(Outcome::ok(done_reply()))
     }
 
     /// Whether there is something to change.
@@ -262,12 +291,21 @@ fn changed_xattr(
     Ok((patch, stored, bits))
 }
 
-/// Answers without doing anything, and without an error but where it would have been a new striping of a directory.
-fn ignore_reserved(caller: &Caller, name: &str, value: &Bytes) -> Result<Outcome, Errno> {
-    let is_striping = matches!(lmv::magic_of(value), Some(LmvMagic::USER | LmvMagic::STRIPE));
+/// The wish in a `trusted.lmv` that is set: by it a migration ends.
+///
+/// # Errors
+/// [`Errno::EINVAL`] for one that cannot be.
+fn wish_of_end(removes: bool, value: &Bytes) -> Result<Option<DirectoryWish>, Errno> {
+    match lmv::magic_of(value) {
+        Some(LmvMagic::USER | LmvMagic::STRIPE) if !removes => parse_wish(value).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Answers without doing anything, and without an error.
+fn ignore_reserved(caller: &Caller) -> Result<Outcome, Errno> {
     match caller.can(Capability::SysAdmin) {
         false => Err(Errno::EPERM),
-        true if name == xattrs::LMV && is_striping => Err(Errno::EOPNOTSUPP),
         true => Ok(Outcome::ok(done_reply())),
     }
 }

@@ -25,7 +25,7 @@ use parking_lot::RwLock;
 use sheen_io::within;
 use sheen_rpc::Channel;
 use sheen_store::{Store, StoreError, Transaction, all_entries};
-use sheen_target::{Context, Export, store_errno};
+use sheen_target::{Context, Export, Target, store_errno};
 use sheen_types::{Errno, Fid, HashMap, MdtIndex, Nid, Uuid, fid_seq};
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
 use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
@@ -239,7 +239,7 @@ impl Sequences {
 
     /// Where the next sequences come from: the own range that has `next`, or begins behind it; a new one if
     /// all are used up. Behind the end of a range begins another target's.
-    async fn range_with(&self, context: &Context, next: u64) -> Result<LuSeqRange, Errno> {
+    async fn range_with(&self, target: &Target, next: u64) -> Result<LuSeqRange, Errno> {
         let own = self.own_ranges();
         let last = own.last().cloned().ok_or(Errno::EAGAIN)?;
         let found = own.into_iter().find(|range| next < range.end);
@@ -248,14 +248,14 @@ impl Sequences {
             Some(range) if self.is_controller() || !is_half_used => return Ok(range),
             // Asked for early: the controller may be away when it is needed.
             Some(range) => {
-                if let Err(errno) = self.take_another_range(context, last.end).await {
+                if let Err(errno) = self.take_another_range(target, last.end).await {
                     tracing::warn!(%errno, "half of the sequences of FIDs are used up, and MDT0000 gives no more yet");
                 }
                 return Ok(range);
             }
             None => {}
         }
-        let range = self.take_another_range(context, last.end).await?;
+        let range = self.take_another_range(target, last.end).await?;
         tracing::warn!(
             start = range.start,
             "all sequences of FIDs are used up; took another range"
@@ -264,10 +264,10 @@ impl Sequences {
     }
 
     /// The own range behind the last one.
-    async fn take_another_range(&self, context: &Context, last: u64) -> Result<LuSeqRange, Errno> {
+    async fn take_another_range(&self, target: &Target, last: u64) -> Result<LuSeqRange, Errno> {
         let (index, kind) = (u32::from(self.index), SeqRangeFlags::MDT);
         let asked = self.controller.get().super_range(index, kind, Some(last));
-        let clock = &*context.target.world().clock;
+        let clock = &*target.world().clock;
         let range = within(clock, PATIENCE, asked).await.ok_or(Errno::EINPROGRESS)??;
         self.table.learn(std::slice::from_ref(&range))?;
         Ok(range)
@@ -282,31 +282,31 @@ impl Sequences {
     pub(crate) async fn next(&self, context: &Context) -> Result<u64, Errno> {
         let client = &context.export;
         let owner = (client.uuid().clone(), client.account_nid());
-        self.take_next(context, |given, sequence| given.give(sequence, owner)).await
+        self.take_next(&context.target, |given, sequence| given.give(sequence, owner)).await
     }
 
     /// The next sequence for this MDT, or another one: each takes one in a start, for stripes of directories.
-    pub(crate) async fn next_for_mdt(&self, context: &Context) -> Result<u64, Errno> {
-        self.take_next(context, Allocated::give_to_mdt).await
+    pub(crate) async fn next_for_mdt(&self, target: &Target) -> Result<u64, Errno> {
+        self.take_next(target, Allocated::give_to_mdt).await
     }
 
     async fn take_next(
         &self,
-        context: &Context,
+        target: &Target,
         give: impl FnOnce(&mut Allocated, u64),
     ) -> Result<u64, Errno> {
         let mut counter = self.counter.lock().await;
         if counter.next >= counter.reserved {
-            let range = self.range_with(context, counter.next).await?;
+            let range = self.range_with(target, counter.next).await?;
             let next = counter.next.max(range.start);
             let reserved = next.saturating_add(BATCH).min(range.end);
             let mut transaction = Transaction::new();
             let value = Bytes::copy_from_slice(&reserved.to_le_bytes());
             transaction.put(RANGES, Bytes::from_static(NEXT_KEY), value);
             // Not the client's: whatever it claims to repeat, this is written before `reserved` says so.
-            context.target.transact_locally(transaction).map_err(store_errno)?;
+            target.transact_locally(transaction).map_err(store_errno)?;
             // A sequence that is used must stay used: the one write that cannot wait.
-            context.target.sync().await?;
+            target.sync().await?;
             (counter.next, counter.reserved) = (next, reserved);
             self.given.write().own = self.own_ranges();
         }

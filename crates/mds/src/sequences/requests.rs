@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sheen_io::within;
-use sheen_target::{Context, Export, Outcome, store_errno};
+use sheen_target::{Context, Export, Outcome, Target, store_errno};
 use sheen_types::{Errno, TargetKind, fid_seq};
 use sheen_wire::fld::{FLD_READ_BYTES, LuSeqRange, LuSeqRangeArray, SeqRangeFlags};
 use sheen_wire::messages::{
@@ -24,7 +24,7 @@ impl Mdt {
             ALLOC_META => {
                 let is_mdt = context.export.owner().is_some_and(|it| it.kind == TargetKind::Mdt);
                 let start = match is_mdt {
-                    true => self.sequences.next_for_mdt(context).await?,
+                    true => self.sequences.next_for_mdt(&context.target).await?,
                     false => self.sequences.next(context).await?,
                 };
                 let index = u32::from(self.sequences.index);
@@ -65,7 +65,7 @@ impl Mdt {
         };
         let found = match sequence {
             fid_seq::ROOT | fid_seq::DOT_LUSTRE => local,
-            _ => self.holder(context, sequence).await?,
+            _ => self.holder(&context.target, sequence).await?,
         };
         let fld_mdfld = Some(found);
         Ok(Outcome::ok(FldQueryReply { fld_mdfld, ..FldQueryReply::default() }))
@@ -75,16 +75,12 @@ impl Mdt {
     ///
     /// # Errors
     /// [`Errno::ENOENT`] if none does, [`Errno::EINPROGRESS`] if MDT0000 has to be asked and is away.
-    pub(crate) async fn holder(
-        &self,
-        context: &Context,
-        sequence: u64,
-    ) -> Result<LuSeqRange, Errno> {
+    pub(crate) async fn holder(&self, target: &Target, sequence: u64) -> Result<LuSeqRange, Errno> {
         if let Some(range) = self.sequences.find(sequence) {
             return Ok(range);
         }
         let asked = self.sequences.controller.get().holder(sequence);
-        let clock = &*context.target.world().clock;
+        let clock = &*target.world().clock;
         let range = within(clock, PATIENCE, asked).await.ok_or(Errno::EINPROGRESS)??;
         self.sequences.table.learn(std::slice::from_ref(&range))?;
         Ok(range)

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use sheen_layout::directory::{DirectoryWish, WishedStripes};
 use sheen_rpc::ImportState;
-use sheen_target::Context;
+use sheen_target::Target;
 use sheen_types::limits::DIRECTORY_STRIPES_MAX;
 use sheen_types::{Errno, MdtIndex};
 use sheen_wire::lmv::LmvHash;
@@ -45,7 +45,7 @@ impl Mdt {
     /// Those of [`StripePlan::choose`]; [`Errno::EINPROGRESS`] if that takes long.
     pub(crate) async fn choose_stripes(
         &self,
-        context: &Context,
+        target: &Target,
         wish: &DirectoryWish,
     ) -> Result<Option<StripePlan>, Errno> {
         let mut remote = self.sequences.other_mdts();
@@ -61,13 +61,31 @@ impl Mdt {
         let ready: Vec<_> = remote.iter().copied().filter(is_ready).collect();
         // One stripe is the directory itself, here.
         let ready = match says_several(wish) {
-            true => self.with_space(context, ready).await,
+            true => self.with_space(target, ready).await,
             false => ready,
         };
         let turn = self.stripe_turn.fetch_add(1, Ordering::Relaxed);
         let own = MdtIndex(self.index);
         let candidates = Candidates { own, remote: &remote, ready: &ready, turn };
         StripePlan::choose(wish, &self.directory_settings(), &candidates)
+    }
+}
+
+impl Mdt {
+    /// How many stripes a wish comes to where all MDTs are there; one at least. Waits after a start until all are named that there are.
+    ///
+    /// # Errors
+    /// [`Errno::EINPROGRESS`] if that takes long.
+    pub(crate) async fn wished_count(&self, wish: &DirectoryWish) -> Result<u32, Errno> {
+        let mut all = self.sequences.other_mdts();
+        for mdt in all.iter().filter(|_| says_several(wish)) {
+            self.until_configured(*mdt).await?;
+        }
+        all.extend(self.other_mdts.indexes().into_iter().map(MdtIndex));
+        Ok(match wish.mdts.len() {
+            0 => count_of(wish, &self.directory_settings(), all.len()),
+            listed => u32::try_from(listed).unwrap_or(u32::MAX),
+        })
     }
 }
 
@@ -115,21 +133,7 @@ fn counted(
     settings: &DirectorySettings,
     candidates: &Candidates<'_>,
 ) -> Vec<MdtIndex> {
-    let all = u32::try_from(candidates.remote.len() + 1).unwrap_or(u32::MAX);
-    let on_each_max = settings.max_stripes_per_mdt();
-    let (wanted, most) = match wish.stripes {
-        WishedStripes::Unsaid => (1, 1),
-        WishedStripes::Count(count) if says_overstriped(wish) => {
-            (count.get(), all.saturating_mul(on_each_max))
-        }
-        WishedStripes::Count(count) => (count.get(), all),
-        WishedStripes::OnEachMdt(on_each) => {
-            let limit = NonZeroU32::new(settings.max_mdt_stripecount());
-            let all_at_most = all.saturating_mul(on_each_max);
-            (all.saturating_mul(on_each.get()), limit.map_or(all_at_most, NonZeroU32::get))
-        }
-    };
-    let count = wanted.min(most).min(DIRECTORY_STRIPES_MAX);
+    let count = count_of(wish, settings, candidates.remote.len());
     let mut remote = candidates.ready.to_vec();
     match wish.first {
         // As Lustre goes on from it.
@@ -150,6 +154,25 @@ fn counted(
         && !matches!(wish.stripes, WishedStripes::OnEachMdt(on_each) if on_each.get() > 1);
     let count = if is_on_each_once { count.min(order.len() as u32) } else { count };
     order.iter().copied().cycle().take(count as usize).collect()
+}
+
+/// The same, whatever MDTs are there.
+fn count_of(wish: &DirectoryWish, settings: &DirectorySettings, remote: usize) -> u32 {
+    let all = u32::try_from(remote + 1).unwrap_or(u32::MAX);
+    let on_each_max = settings.max_stripes_per_mdt();
+    let (wanted, most) = match wish.stripes {
+        WishedStripes::Unsaid => (1, 1),
+        WishedStripes::Count(count) if says_overstriped(wish) => {
+            (count.get(), all.saturating_mul(on_each_max))
+        }
+        WishedStripes::Count(count) => (count.get(), all),
+        WishedStripes::OnEachMdt(on_each) => {
+            let limit = NonZeroU32::new(settings.max_mdt_stripecount());
+            let all_at_most = all.saturating_mul(on_each_max);
+            (all.saturating_mul(on_each.get()), limit.map_or(all_at_most, NonZeroU32::get))
+        }
+    };
+    wanted.min(most).min(DIRECTORY_STRIPES_MAX)
 }
 
 /// A wish that lists MDTs. The first one is the master's, wherever that was put.

@@ -83,7 +83,7 @@ impl Mdt {
         if !is_on || !self.may_choose_mdts(&Caller::from(record)) {
             return Err(Errno::EPERM);
         }
-        self.choose_stripes(context, &parse_wish(value)?).await.map(drop)
+        self.choose_stripes(&context.target, &parse_wish(value)?).await.map(drop)
     }
 
     /// The wish of a directory's default, for a new directory in it that comes without one.

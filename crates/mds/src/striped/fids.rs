@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use sheen_rpc::{Call, RpcError};
-use sheen_target::{Context, Wait, while_waiting};
+use sheen_target::{Target, Wait, while_waiting};
 use sheen_types::{Errno, Fid, MdtIndex};
 use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
 use sheen_wire::messages::{Reply, SeqQuery};
@@ -38,7 +38,7 @@ impl Mdt {
     /// [`Errno::EREMOTE`] for what is no partner, those of the MDT that is asked.
     pub(crate) async fn new_fids(
         &self,
-        context: &Context,
+        target: &Target,
         mdts: &[MdtIndex],
     ) -> Result<Vec<Fid>, Errno> {
         let mut fids = Vec::with_capacity(mdts.len());
@@ -52,7 +52,7 @@ impl Mdt {
             };
             let is_over = last.fid.is_zero() || last.fid.oid >= FIDS_MAX;
             if is_over || last.connection != connection {
-                let fid = Fid::new(self.new_sequence(context, *mdt).await?, 0);
+                let fid = Fid::new(self.new_sequence(target, *mdt).await?, 0);
                 *last = LastFid { fid, connection };
             }
             last.fid.oid += 1;
@@ -62,9 +62,9 @@ impl Mdt {
     }
 
     /// A sequence on an MDT that no client has, nor any other MDT.
-    async fn new_sequence(&self, context: &Context, mdt: MdtIndex) -> Result<u64, Errno> {
+    async fn new_sequence(&self, target: &Target, mdt: MdtIndex) -> Result<u64, Errno> {
         if mdt.0 == self.index {
-            return self.sequences.next_for_mdt(context).await;
+            return self.sequences.next_for_mdt(target).await;
         }
         let channel = self.partner(mdt)?;
         let seq_range = LuSeqRange { flags: SeqRangeFlags::MDT, ..LuSeqRange::default() };
@@ -77,7 +77,7 @@ impl Mdt {
         let Reply::SeqQuery(reply) = answer.reply else { return Err(Errno::EPROTO) };
         let start = reply.seq_range.ok_or(Errno::EPROTO)?.start;
         // It is the MDT's own to give.
-        let is_there = self.holder(context, start).await?;
+        let is_there = self.holder(target, start).await?;
         match is_there.flags == SeqRangeFlags::MDT && is_there.index == u32::from(mdt.0) {
             true => Ok(start),
             false => Err(Errno::EPROTO),

@@ -16,6 +16,7 @@
 //!
 //! Cost for a name in any directory, where there are several MDTs: one look for an extended attribute; with one MDT none.
 
+mod changing;
 mod choice;
 mod default;
 mod fids;
@@ -35,6 +36,7 @@ use crate::inode::Inode;
 use crate::xattrs::{LMV, XattrsOf};
 use crate::{Mdt, xattrs};
 
+pub(crate) use self::changing::{OldPlace, old_place};
 pub(crate) use self::choice::StripePlan;
 pub(crate) use self::default::{new_default_stripes, parse_wish, says_several};
 pub(crate) use self::fids::StripeFids;
@@ -81,9 +83,27 @@ pub(crate) fn stripes_in(
     xattrs: &(impl XattrsOf + ?Sized),
     directory: Fid,
 ) -> Result<Vec<Fid>, Errno> {
-    Ok(match layout_in(xattrs, directory)?.as_ref().map(DirectoryLayout::holder) {
-        Some(Holder::Master { stripes, .. }) => stripes.to_vec(),
-        _ => Vec::new(),
+    Ok(layout_in(xattrs, directory)?.as_ref().map(stripes).unwrap_or_default())
+}
+
+/// The stripes of a master's layout, in order; none of a stripe's.
+pub(crate) fn stripes(layout: &DirectoryLayout) -> Vec<Fid> {
+    match layout.holder() {
+        Holder::Master { stripes, .. } => stripes.to_vec(),
+        Holder::Stripe { .. } => Vec::new(),
+    }
+}
+
+/// The layout by which names are looked for in a directory, of which a stripe may be through.
+///
+/// # Errors
+/// That of a damaged store.
+pub(crate) fn layout_for_names(
+    directory: Fid,
+    layout: DirectoryLayout,
+) -> Result<DirectoryLayout, Errno> {
+    layout.for_new_names().map_err(|error| {
+        store_errno(StoreError::Corrupt(format!("the layout of stripe {directory}: {error}")))
     })
 }
 
@@ -98,7 +118,8 @@ pub(crate) fn check_place(
 ) -> Result<(), Errno> {
     let Some(layout) = layout_in(xattrs, directory)? else { return Ok(()) };
     let Holder::Stripe { number } = layout.holder() else { return Err(Errno::ESTALE) };
-    match layout.places(name) {
+    // Of a stripe that is through it is known that a name which it had is gone, as long as the directory changes.
+    match layout_for_names(directory, layout.clone())?.places(name) {
         Ok(places) if places.now == *number || places.before == Some(*number) => Ok(()),
         Ok(_) => Err(Errno::ESTALE),
         // What is in it can be used and removed still.
@@ -180,40 +201,69 @@ impl Mdt {
         }
     }
 
-    /// The stripes of a directory here, in order; none if it is no master.
+    /// The stripes of a directory here, in order; none if it is no master, or has gone: an operation that asks before it holds
+    /// the name finds out by that.
     ///
     /// # Errors
     /// Those of the store.
     pub(crate) fn stripes_of(&self, directory: Fid) -> Result<Vec<Fid>, Errno> {
-        match self.sequences.knows_other_mdts() {
-            true => stripes_in(&*self.store, directory),
-            false => Ok(Vec::new()),
+        if !self.sequences.knows_other_mdts() {
+            return Ok(Vec::new());
+        }
+        match stripes_in(&*self.store, directory) {
+            Err(Errno::ENOENT) => Ok(Vec::new()),
+            stripes => stripes,
         }
     }
 
-    /// Where a name of a directory lies: in the stripe to which it hashes, if there are some.
+    /// Where a name of a directory lies: in the stripe to which it hashes, if there are some; and where it may still be while they
+    /// change.
     ///
     /// # Errors
     /// [`Errno::EBADF`] if the hash is unknown here, those of the store.
-    pub(crate) fn directory_with(&self, directory: Fid, name: &[u8]) -> Result<Fid, Errno> {
-        let Some(layout) = layout_in(&*self.store, directory)? else { return Ok(directory) };
-        let Holder::Master { stripes, .. } = layout.holder() else { return Ok(directory) };
+    pub(crate) fn directories_with(
+        &self,
+        directory: Fid,
+        name: &[u8],
+    ) -> Result<(Fid, Option<Fid>), Errno> {
+        let Some(layout) = layout_in(&*self.store, directory)? else {
+            return Ok((directory, None));
+        };
+        let Holder::Master { stripes, .. } = layout.holder() else { return Ok((directory, None)) };
         let places = layout.places(name).map_err(|_| Errno::EBADF)?;
-        stripes.get(places.now as usize).copied().ok_or(Errno::EBADF)
+        let stripe = |number: u32| stripes.get(number as usize).copied().ok_or(Errno::EBADF);
+        Ok((stripe(places.now)?, places.before.map(stripe).transpose()?))
     }
 
     /// The stripes of a directory here that is about to be changed by itself; none if it is no master.
     ///
     /// # Errors
-    /// [`Errno::EPERM`] for a stripe, which is as its master is; those of the store.
+    /// [`Errno::ESTALE`] for a stripe, which is as its master is, and may have been a directory of its own a moment ago; those of the
+    /// store.
     pub(crate) fn stripes_to_change(&self, directory: Fid) -> Result<Vec<Fid>, Errno> {
         if !self.sequences.knows_other_mdts() {
             return Ok(Vec::new());
         }
         match layout_in(&*self.store, directory)?.as_ref().map(DirectoryLayout::holder) {
             Some(Holder::Master { stripes, .. }) => Ok(stripes.to_vec()),
-            Some(Holder::Stripe { .. }) => Err(Errno::EPERM),
+            Some(Holder::Stripe { .. }) => Err(Errno::ESTALE),
             None => Ok(Vec::new()),
+        }
+    }
+
+    /// As [`Mdt::stripes_to_change`], for a request. A replay is of before the directory became a stripe, which waits for no change of
+    /// attributes to be durable: the master has it already.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn stripes_to_change_now(
+        &self,
+        context: &Context,
+        directory: Fid,
+    ) -> Result<Vec<Fid>, Errno> {
+        match self.stripes_to_change(directory) {
+            Err(Errno::ESTALE) if context.replay().is_some() => Ok(Vec::new()),
+            stripes => stripes,
         }
     }
 
@@ -271,7 +321,7 @@ impl Mdt {
 
     /// A directory of another MDT as programs see it: the master, if it is a stripe.
     async fn seen_elsewhere(&self, context: &Context, directory: Fid) -> Result<Fid, Errno> {
-        let mdt = self.mdt_of(context, directory).await?;
+        let mdt = self.mdt_of(&context.target, directory).await?;
         let Some(layout) = self.remote_xattr(mdt, directory, LMV, Order::InTurn).await? else {
             return Ok(directory);
         };

@@ -12,6 +12,8 @@ use crate::Mdt;
 pub struct DirectorySettings {
     /// Whether directories get several stripes (`enable_striped_dir`).
     pub is_enabled: bool,
+    /// Whether directories move to other MDTs (`enable_dir_migration`).
+    pub migrates: bool,
     hash: LmvHash,
     max_stripes: u32,
     max_stripes_per_mdt: u32,
@@ -21,6 +23,7 @@ impl Default for DirectorySettings {
     fn default() -> Self {
         Self {
             is_enabled: true,
+            migrates: true,
             hash: LmvHash::FNV_1A_64,
             max_stripes: 0,
             max_stripes_per_mdt: DIRECTORY_STRIPES_PER_MDT_MAX,
@@ -104,6 +107,17 @@ impl Mdt {
     #[must_use]
     pub fn makes_striped_directories(&self) -> bool {
         self.directory_settings().is_enabled
+    }
+
+    /// Whether directories move to other MDTs when they are asked to.
+    #[must_use]
+    pub fn migrates_directories(&self) -> bool {
+        self.directory_settings().migrates
+    }
+
+    /// Sets whether they do (`enable_dir_migration`). They do at the start.
+    pub fn migrate_directories(&self, migrate: bool) {
+        self.change_directory_settings(|settings| settings.migrates = migrate);
     }
 
     /// Sets whether they do (`enable_striped_dir`). They do at the start.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sheen_io::within;
 use sheen_rpc::Call;
-use sheen_target::Context;
+use sheen_target::Target;
 use sheen_types::futures::all;
 use sheen_types::{Instant, MdtIndex};
 use sheen_wire::md::StatfsState;
@@ -29,14 +29,14 @@ pub(crate) struct SpaceOfMdts(Mutex<BTreeMap<MdtIndex, (Instant, bool)>>);
 
 impl Mdt {
     /// Those of the MDTs that take stripes now. Asks each once in a while, all at the same time.
-    pub(crate) async fn with_space(&self, context: &Context, mdts: Vec<MdtIndex>) -> Vec<MdtIndex> {
-        let now = context.target.world().clock.now();
+    pub(crate) async fn with_space(&self, target: &Target, mdts: Vec<MdtIndex>) -> Vec<MdtIndex> {
+        let now = target.world().clock.now();
         let is_known = |mdt: &MdtIndex| {
             let said = self.space_of_mdts.0.lock();
             said.get(mdt).is_some_and(|(asked, _)| now.since(*asked) < BELIEVED)
         };
         let asked: Vec<_> = mdts.iter().copied().filter(|mdt| !is_known(mdt)).collect();
-        let answers = asked.iter().map(|mdt| self.takes_stripes(context, *mdt)).collect();
+        let answers = asked.iter().map(|mdt| self.takes_stripes(target, *mdt)).collect();
         let answers = asked.iter().zip(all(answers).await);
         let mut said = self.space_of_mdts.0.lock();
         // One that does not answer is as it was.
@@ -45,11 +45,11 @@ impl Mdt {
     }
 
     /// `None` if it does not say.
-    async fn takes_stripes(&self, context: &Context, mdt: MdtIndex) -> Option<bool> {
+    async fn takes_stripes(&self, target: &Target, mdt: MdtIndex) -> Option<bool> {
         let channel = self.partner(mdt).ok()?;
         // It waits for nothing there, and here behind nothing.
         let asked = Call { is_awaited: true, ..Call::new(MdsStatfs::default()) };
-        let answer = within(&*context.target.world().clock, PATIENCE, channel.call(asked)).await;
+        let answer = within(&*target.world().clock, PATIENCE, channel.call(asked)).await;
         let Reply::MdsStatfs(reply) = answer?.ok()?.reply else { return None };
         let said = reply.obd_statfs?;
         let closed = StatfsState::READONLY | StatfsState::NOCREATE;

@@ -40,7 +40,7 @@ where
 }
 
 /// A layout whose first mebibyte, or all, lies on the MDT.
-fn layout(fid: Fid) -> Bytes {
+pub(super) fn layout(fid: Fid) -> Bytes {
     let header = LovMdHeader {
         magic: LovMagic::V1,
         pattern: LovPattern::MDT,

@@ -82,7 +82,7 @@ fn what_is_not_held_is_not_covered() {
             let server = Server::start(&inner, 1).await;
             let (held_name, mdt) = (name("0"), &server.mdt);
             let names = [WantedName::added(Fid::ROOT, held_name.as_bytes())];
-            let wanted = Wanted { names: &names, inodes: &[fid(0)], renames: false };
+            let wanted = Wanted { names: &names, inodes: &[fid(0)], ..Wanted::default() };
             let held = mdt.hold(wanted).await.unwrap();
             let covers = |change: ChangeOf, number| {
                 let mut changes = mdt.change_set();

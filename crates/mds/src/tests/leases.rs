@@ -25,7 +25,7 @@ fn lease_request(client: &Client, fid: Fid, own: OpenHandle) -> LdlmIntentOpen {
 }
 
 /// Asks for a lease, beside the open file that `own` names.
-async fn lease(client: &Client, fid: Fid, own: OpenHandle) -> Result<Opened, Errno> {
+pub(super) async fn lease(client: &Client, fid: Fid, own: OpenHandle) -> Result<Opened, Errno> {
     let request = lease_request(client, fid, own);
     let mine = request.dlm_req.handles[0];
     let call = TestCall::new(request).tagged(client.next_tag());
@@ -34,7 +34,7 @@ async fn lease(client: &Client, fid: Fid, own: OpenHandle) -> Result<Opened, Err
     Ok(leased)
 }
 
-fn lock_of(leased: &Opened) -> LockHandle {
+pub(super) fn lock_of(leased: &Opened) -> LockHandle {
     leased.lock.expect("a lock").0
 }
 

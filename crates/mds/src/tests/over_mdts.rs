@@ -173,6 +173,27 @@ fn a_directory_on_another_mdt_is_made_used_and_removed() {
 }
 
 #[test]
+fn a_name_is_removed_whose_inode_is_not_the_one_that_its_client_remembers() {
+    let world = TestWorld::new(430);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 2).await;
+        let gone = scene.mkdir(1, ROOT, "d").await;
+        assert_eq!(scene.remove(1, (ROOT, "d"), gone, DIRECTORY).await.0, None);
+        let here = scene.mkdir(1, ROOT, "d").await;
+        assert_eq!(scene.remove(1, (ROOT, "d"), gone, DIRECTORY).await.0, None);
+        assert_eq!(scene.links(1, here).await, Err(Errno::ENOENT));
+        // One of another MDT is named.
+        let there = scene.mkdir(0, ROOT, "d").await;
+        let (errno, body) = scene.remove(1, (ROOT, "d"), gone, DIRECTORY).await;
+        assert_eq!((errno, body.fid1), (Some(Errno::EREMOTE), there));
+        assert_eq!(scene.names(0, ROOT).await, ["d"]);
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+#[test]
 fn what_is_refused_leaves_nothing_behind() {
     let world = TestWorld::new(421);
     let inner = world.clone();
@@ -254,7 +275,11 @@ fn a_file_has_names_on_two_mdts() {
 }
 
 /// Asks an MDT to move a name: with a refusal, the inode that it names.
-async fn rename(client: &Client, from: (Fid, &str), to: (Fid, &str)) -> Result<(), (Errno, Fid)> {
+pub(super) async fn rename(
+    client: &Client,
+    from: (Fid, &str),
+    to: (Fid, &str),
+) -> Result<(), (Errno, Fid)> {
     let request: MdsReintRename = client.rename_request(from, to);
     let call = TestCall::new(request).tagged(client.next_tag());
     let answer = client.inner.call_with(call).await.expect("an answer");

@@ -136,11 +136,11 @@ fn what_only_the_server_sets_is_left_as_it_is_and_no_error() {
             assert_eq!(client.getxattr(file, "trusted.link").await.unwrap(), links);
             assert_eq!(client.getxattr(file, "trusted.lma").await, Err(Errno::ENODATA));
             assert_eq!(client.getattr(file).await.unwrap().ctime, changed);
-            // The wish to stripe a directory over MDTs comes in this way, too.
+            // The end of a directory's migration comes in this way, too.
             let directory = client.make(Fid::ROOT, "d", super::harness::DIRECTORY | 0o755).await;
             let wish = 0x0CD3_0CD0u32.to_le_bytes();
-            let striped = client.setxattr(directory.unwrap(), "trusted.lmv", Some(&wish), 0).await;
-            assert_eq!(striped, Err(Errno::EOPNOTSUPP));
+            let ended = client.setxattr(directory.unwrap(), "trusted.lmv", Some(&wish), 0).await;
+            assert_eq!(ended, Err(Errno::EINVAL));
         },
         &world,
     );

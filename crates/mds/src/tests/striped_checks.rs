@@ -11,6 +11,8 @@ use sheen_wire::lmv::{LmvHash, LmvMdsMd};
 
 use super::checks::{apply, check_without, faults, says, with_two_mdts};
 use crate::directory::{Child, key, value};
+use crate::orphans::fid_key;
+use crate::restripe::RESTRIPING;
 use crate::{links, xattrs};
 
 pub(super) const ROOT: Fid = Fid::ROOT;
@@ -174,32 +176,64 @@ fn a_name_in_another_stripe_than_it_hashes_to_is_reported() {
     });
 }
 
+impl Tree {
+    /// Says in all that the directory is being split from two stripes to three, as a server does.
+    pub(super) fn split(&self) -> DirectoryLayout {
+        let header = LmvMdsMd {
+            hash_type: LmvHash(LmvHash::CRUSH.0 | LmvHash::MIGRATION | LmvHash::SPLIT),
+            layout_version: 2,
+            migrate_offset: 2,
+            migrate_hash: LmvHash::FNV_1A_64,
+            ..header_of(&self.layout)
+        };
+        let fids = self.stripes.clone();
+        let changing = sheen_wire::lmv::LmvEa::Stripes { header, fids };
+        let changing = DirectoryLayout::from_ea(&changing).expect("a layout");
+        self.note(self.master, &changing);
+        for (number, stripe) in (0..).zip(&self.stripes) {
+            self.note(*stripe, &changing.of_stripe(number).expect("there is one"));
+        }
+        changing
+    }
+
+    fn note(&self, fid: Fid, layout: &DirectoryLayout) {
+        self.set_layout(fid, layout);
+        self.change(fid, |change| {
+            change.insert(RESTRIPING, fid_key(fid), Bytes::new());
+        });
+    }
+
+    /// This stripe has nothing to move any more.
+    pub(super) fn is_through(&self, number: u32, changing: &DirectoryLayout) {
+        let stripe = self.stripes[number as usize];
+        let own = changing.of_stripe(number).expect("there is one");
+        self.set_layout(stripe, &own.without_migration().expect("it changes"));
+        self.forget(stripe);
+    }
+
+    pub(super) fn forget(&self, fid: Fid) {
+        self.change(fid, |change| {
+            change.delete(RESTRIPING, fid_key(fid));
+        });
+    }
+
+    /// A name that moves from stripe 0 to stripe 2.
+    pub(super) fn moving(&self, changing: &DirectoryLayout) -> String {
+        let moves = |name: &String| {
+            let places = changing.places(name.as_bytes()).expect("known hashes");
+            places.now == 2 && places.before == Some(0)
+        };
+        let mut names = (0..).map(|number| format!("old{number}"));
+        names.find(moves).expect("one of many")
+    }
+}
+
 #[test]
 fn while_names_move_they_may_lie_where_they_hashed_to() {
     with_striped(633, |tree| {
-        // From two stripes to three.
-        let split = LmvHash(LmvHash::CRUSH.0 | LmvHash::MIGRATION | LmvHash::SPLIT);
-        let header = LmvMdsMd {
-            hash_type: split,
-            migrate_offset: 2,
-            migrate_hash: LmvHash::FNV_1A_64,
-            ..header_of(&tree.layout)
-        };
-        let fids = tree.stripes.clone();
-        let changing = sheen_wire::lmv::LmvEa::Stripes { header, fids };
-        let changing = DirectoryLayout::from_ea(&changing).expect("a layout");
-        for number in 0..3 {
-            let own = changing.of_stripe(number).expect("there is one");
-            tree.set_layout(tree.stripes[number as usize], &own);
-        }
-        tree.set_layout(tree.master, &changing);
+        let changing = tree.split();
         assert_eq!(faults(&tree.stores), []);
-        let moved = |name: &String| {
-            let places = changing.places(name.as_bytes()).expect("known hashes");
-            (places.now == 2 && places.before == Some(0)).then_some(name.clone())
-        };
-        let names = (0..).map(|number| format!("old{number}"));
-        let name = names.into_iter().find_map(|name| moved(&name)).expect("one of many");
+        let name = tree.moving(&changing);
         tree.make(0, Fid::new(tree.master.seq, 500), REGULAR, (tree.stripes[0], &name));
         assert_eq!(faults(&tree.stores), []);
         tree.make(0, Fid::new(tree.master.seq, 501), REGULAR, (tree.stripes[1], &name));
@@ -209,6 +243,31 @@ fn while_names_move_they_may_lie_where_they_hashed_to() {
             Fid::new(tree.master.seq, 501),
             "belongs in stripe 2, not in 1",
         );
+    });
+}
+
+#[test]
+fn a_directory_that_is_split_is_sound_at_each_step_and_what_contradicts_it_is_reported() {
+    with_striped(638, |tree| {
+        let changing = tree.split();
+        // One stripe after the other is through.
+        tree.is_through(2, &changing);
+        assert_eq!(faults(&tree.stores), []);
+        tree.forget(tree.stripes[0]);
+        tree.forget(tree.master);
+        let found = faults(&tree.stores);
+        let lacks = "the index of such directories lacks it";
+        says(&found, 0, tree.stripes[0], lacks);
+        says(&found, 0, tree.master, lacks);
+        let name = tree.moving(&changing);
+        let file = Fid::new(tree.master.seq, 500);
+        tree.make(0, file, REGULAR, (tree.stripes[0], &name));
+        tree.put_name((tree.stripes[2], &name), Child { fid: file, kind: REGULAR });
+        says(&faults(&tree.stores), 0, file, "its name is in stripe 2, and in 0, too");
+        let own = tree.layout.of_stripe(1).expect("there is one");
+        tree.set_layout(tree.stripes[1], &own);
+        let disagree = "disagree on whether names are being moved";
+        says(&faults(&tree.stores), 1, tree.stripes[1], disagree);
     });
 }
 

@@ -66,7 +66,7 @@ impl Cluster {
     }
 
     /// Restarts what is dead, and waits until all MDTs have met again: else stripes would go to fewer.
-    async fn come_back(&mut self) {
+    pub(super) async fn come_back(&mut self) {
         self.restart().await;
         self.finish().await;
         self.world.sleep(std::time::Duration::from_secs(2)).await;

@@ -70,6 +70,39 @@ fn a_name_in_the_wrong_stripe_or_in_the_master_goes_to_the_right_one() {
 }
 
 #[test]
+fn a_directory_that_is_split_is_put_in_order_and_goes_on() {
+    with_striped(661, |tree| {
+        let changing = tree.split();
+        tree.is_through(2, &changing);
+        assert_eq!(total(&repair(&tree.stores)), Rebuilt::default(), "it is in order");
+        // Its name is where it was and where it goes to; and one that only is where it was.
+        let name = tree.moving(&changing);
+        let file = Fid::new(tree.master.seq, 500);
+        tree.make(0, file, REGULAR, (tree.stripes[0], &name));
+        assert_eq!(total(&repair(&tree.stores)), Rebuilt::default(), "it is in order");
+        tree.put_name((tree.stripes[2], &name), Child { fid: file, kind: REGULAR });
+        tree.forget(tree.stripes[0]);
+        tree.set_layout(tree.stripes[1], &tree.layout.of_stripe(1).expect("there is one"));
+        let done = total(&repair(&tree.stores));
+        assert_eq!((done.names, done.lost.len(), done.found.len()), (0, 0, 0));
+        assert_eq!(faults(&tree.stores), []);
+        assert_eq!(child(&tree.stores, 0, tree.stripes[0], &name), None);
+        assert_eq!(child(&tree.stores, 1, tree.stripes[2], &name), Some(file));
+        let layout = |fid| tree.store(fid).xattr(fid, xattrs::LMV).expect("a look");
+        assert_eq!(layout(tree.master), Some(changing.to_ea().encode()));
+        let own = changing.of_stripe(1).expect("there is one");
+        assert_eq!(layout(tree.stripes[1]), Some(own.to_ea().encode()), "it is gone through");
+        // What the master has lost comes back from stripes of which one is through.
+        tree.change(tree.master, |change| {
+            change.remove_xattr(tree.master, xattrs::LMV);
+        });
+        repair(&tree.stores);
+        assert_eq!(layout(tree.master), Some(changing.to_ea().encode()));
+        assert_eq!(faults(&tree.stores), []);
+    });
+}
+
+#[test]
 fn a_name_that_is_anothers_where_it_belongs_is_lost_or_its_inode_found() {
     with_striped(652, |tree| {
         let (name, file) = tree.files[1].clone();

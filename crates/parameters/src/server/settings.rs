@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sheen_assembly::{Role, TargetLabel};
 use sheen_control::Tree;
-use sheen_mds::{Mdt, OstView};
+use sheen_mds::{Mdt, OstView, RestripeSettings};
 use sheen_oss::{GrantView, Ost};
 use sheen_types::access::RootSquash;
 use sheen_types::limits::BULK_BYTES_MAX;
@@ -36,6 +36,7 @@ pub(super) fn add(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
             add_mdt(tree, root, mdt);
             Folder::new(tree, root).switches(mdt, &MDT_SWITCHES);
             add_data(tree, root, mdt);
+            add_restripe(tree, root, mdt);
             let reader = Arc::clone(mdt);
             add_grants(tree, root, move || reader.grant_view());
             if let TargetLabel::Target(name) = &one.served.kind {
@@ -145,12 +146,47 @@ fn add_mdt(tree: &Tree, root: &str, mdt: &Arc<Mdt>) {
     );
 }
 
+/// When directories are split, and how.
+fn add_restripe(tree: &Tree, root: &str, mdt: &Arc<Mdt>) {
+    type Value =
+        (&'static str, fn(&RestripeSettings) -> u64, fn(&mut RestripeSettings, &str) -> Set);
+    type Set = Result<(), Errno>;
+    let settings: [Value; 2] = [
+        ("dir_split_count", RestripeSettings::split_count, |settings, text| {
+            settings.set_split_count(values::bytes(text, 1)?)
+        }),
+        (
+            "dir_split_delta",
+            |settings| settings.split_delta().into(),
+            |settings, text| settings.set_split_delta(values::number_of_any_base(text)?),
+        ),
+    ];
+    for (leaf, read, write) in settings {
+        let (reader, writer) = (Arc::clone(mdt), Arc::clone(mdt));
+        tree.add_writable(
+            &format!("{root}.{leaf}"),
+            move || read(&reader.restripe_settings()).to_string(),
+            move |text| writer.change_restripe_settings(|settings| write(settings, text)),
+        );
+    }
+    let reader = Arc::clone(mdt);
+    tree.add_writable(
+        &format!("{root}.dir_restripe_nsonly"),
+        move || u8::from(reader.restripes_names_only()).to_string(),
+        // Inodes are moved by a migration alone.
+        |text| if values::switch(text)? { Ok(()) } else { Err(Errno::EOPNOTSUPP) },
+    );
+}
+
 /// What operators may forbid on an MDT, and whether opens bring data.
-const MDT_SWITCHES: [Switch<Mdt>; 5] = [
+const MDT_SWITCHES: [Switch<Mdt>; 8] = [
     ("readonly", Mdt::is_read_only, Mdt::set_read_only),
     ("no_create", Mdt::refuses_directories, Mdt::refuse_directories),
     ("enable_remote_dir", Mdt::makes_remote_directories, Mdt::make_remote_directories),
     ("enable_striped_dir", Mdt::makes_striped_directories, Mdt::make_striped_directories),
+    ("enable_dir_migration", Mdt::migrates_directories, Mdt::migrate_directories),
+    ("enable_dir_restripe", Mdt::restripes_directories, Mdt::restripe_directories),
+    ("enable_dir_auto_split", Mdt::splits_directories, Mdt::split_directories),
     ("dom_read_open", Mdt::reads_on_open, Mdt::set_reads_on_open),
 ];
 

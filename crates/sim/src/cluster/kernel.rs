@@ -32,7 +32,7 @@ use tokio::sync::{Notify, oneshot};
 #[derive(Default)]
 struct State {
     entries: BTreeMap<(NodeId, Name), Option<(NodeId, Fid)>>,
-    /// Names that our own calls are moving or removing: how many, and since when.
+    /// Names that our own calls are making, moving or removing: how many, and since when.
     moving: BTreeMap<(NodeId, Name), (u32, Instant)>,
     attributes: BTreeMap<NodeId, Attributes>,
     pages: BTreeMap<(NodeId, u64), Vec<u8>>,
@@ -326,7 +326,7 @@ pub(crate) struct Kernel {
 pub(crate) struct Found {
     /// The node.
     pub(crate) node: NodeId,
-    /// The file.
+    /// The file, as the model knows it ([`crate::run::Sim::identity`]).
     pub(crate) fid: Fid,
     cache: Arc<Cache>,
 }
@@ -438,7 +438,7 @@ impl Kernel {
         Ok(listed.into_iter().map(|listed| listed.entry).collect())
     }
 
-    /// A call begins to move a name, or to remove it.
+    /// A call begins to make a name, to move it, or to remove it.
     pub(crate) fn moves(&self, parent: NodeId, name: &Name, now: Instant) {
         let mut state = self.cache.lock();
         state.moving.entry((parent, name.clone())).or_insert((0, now)).0 += 1;
@@ -717,7 +717,8 @@ impl Kernel {
     /// # Errors
     /// The mount has ended.
     pub(crate) fn again(&self, found: &Found) -> Result<Found, Errno> {
-        Ok(self.pin(found.node, self.files.fid(found.node)?))
+        self.files.fid(found.node)?;
+        Ok(self.pin(found.node, found.fid))
     }
 
     /// `fallocate(2)`; the pages there are dropped.

@@ -4,6 +4,7 @@ mod client;
 mod disk;
 mod kernel;
 mod server;
+mod spreading;
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Weak};
@@ -17,7 +18,7 @@ use sheen_vnet::Virtual;
 pub(crate) use client::Client;
 pub(crate) use disk::Disk;
 pub(crate) use kernel::{Found, Kernel};
-pub(crate) use server::{HostedTarget, Server};
+pub(crate) use server::{HostedTarget, MdtSettings, Server};
 pub(crate) use sheen_store_mem::Errors;
 
 /// The file system's name.
@@ -37,6 +38,8 @@ const TRUSTED: &str = "10.0.0.[1-199]@tcp";
 pub(crate) struct Shape {
     /// MDTs: the first one with the MGS, each further one on a node of its own.
     pub(crate) mdts: u16,
+    /// But all of them on that of the MGS.
+    pub(crate) on_one_node: bool,
     /// OSTs, each on a node of its own.
     pub(crate) osts: u16,
     /// Client nodes.
@@ -47,6 +50,8 @@ pub(crate) struct Shape {
     pub(crate) keeps_from: u32,
     /// Whether root of other nodes than these is squashed.
     pub(crate) squashes: bool,
+    /// From how many names on directories are split by the MDTs themselves; never if `None`.
+    pub(crate) splits_from: Option<u64>,
 }
 
 /// The RPC of all processes that a node ever had. One that died has closed nothing, and what it serves
@@ -68,7 +73,7 @@ impl Past {
     }
 }
 
-/// All nodes. The first server has the MGS and MDT0000; then come OSTs, then further MDTs.
+/// All nodes. The first server has the MGS and MDT0000; then come OSTs, then further MDTs, if they are not on the first.
 pub(crate) struct Cluster {
     /// Server nodes.
     pub(crate) servers: Vec<Arc<Server>>,
@@ -89,16 +94,20 @@ impl Cluster {
         };
         let mgs = nid(1);
         let place = |kind, bytes| HostedTarget { kind, disk: Disk::new(bytes) };
-        let first = vec![place(TargetLabel::Mgs, None), place(target(TargetKind::Mdt, 0), None)];
-        let squashes = shape.squashes;
-        let mut servers = vec![Server::new(mgs, mgs, first, squashes)];
+        let mdt = |index| place(target(TargetKind::Mdt, index), None);
+        let mut first = vec![place(TargetLabel::Mgs, None), mdt(0)];
+        let further = 1..shape.mdts;
+        if shape.on_one_node {
+            first.extend(further.clone().map(mdt));
+        }
+        let settings = MdtSettings { squashes: shape.squashes, splits_from: shape.splits_from };
+        let mut servers = vec![Server::new(mgs, mgs, first, settings)];
         for index in 0..shape.osts {
             let ost = place(target(TargetKind::Ost, index), shape.ost_bytes);
-            servers.push(Server::new(nid(10 + index), mgs, vec![ost], squashes));
+            servers.push(Server::new(nid(10 + index), mgs, vec![ost], settings));
         }
-        for index in 1..shape.mdts {
-            let mdt = place(target(TargetKind::Mdt, index), None);
-            servers.push(Server::new(nid(50 + index), mgs, vec![mdt], squashes));
+        for index in further.filter(|_| !shape.on_one_node) {
+            servers.push(Server::new(nid(50 + index), mgs, vec![mdt(index)], settings));
         }
         // One more than work: it comes in the end and looks.
         let clients =
@@ -130,13 +139,29 @@ impl Cluster {
 
     /// Whether a server has an MDT.
     pub(crate) fn has_mdt(&self, number: usize) -> bool {
-        let is_mdt = |place: &HostedTarget| matches!(&place.kind, TargetLabel::Target(name) if name.kind == TargetKind::Mdt);
-        self.servers[number].hosted.iter().any(is_mdt)
+        self.has(number, TargetKind::Mdt)
+    }
+
+    fn has(&self, number: usize, kind: TargetKind) -> bool {
+        let is_one = |place: &HostedTarget| matches!(&place.kind, TargetLabel::Target(name) if name.kind == kind);
+        self.servers[number].hosted.iter().any(is_one)
     }
 
     /// The servers that have MDTs, by their numbers.
     pub(crate) fn mdts(&self) -> Vec<usize> {
         (0..self.servers.len()).filter(|number| self.has_mdt(*number)).collect()
+    }
+
+    /// The servers that have OSTs, by their numbers.
+    pub(crate) fn osts(&self) -> Vec<usize> {
+        (0..self.servers.len()).filter(|number| self.has(*number, TargetKind::Ost)).collect()
+    }
+
+    /// How often servers with MDTs were started, and whether all of them serve.
+    pub(crate) fn mdts_state(&self) -> (u64, bool) {
+        let mdts: Vec<_> = self.mdts().into_iter().map(|number| &self.servers[number]).collect();
+        let starts = mdts.iter().map(|server| server.starts()).sum();
+        (starts, mdts.iter().all(|server| server.is_serving()))
     }
 
     /// The targets of a kind, with their disks.

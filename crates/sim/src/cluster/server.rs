@@ -31,6 +31,15 @@ pub(crate) struct HostedTarget {
     pub(crate) disk: Disk,
 }
 
+/// What is set on MDTs before they answer anything.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MdtSettings {
+    /// Whether root of strange nodes is squashed.
+    pub(crate) squashes: bool,
+    /// From how many names on directories are split; never if `None`.
+    pub(crate) splits_from: Option<u64>,
+}
+
 /// A node, up or down.
 pub(crate) struct Server {
     /// Its address.
@@ -38,8 +47,7 @@ pub(crate) struct Server {
     /// Its targets.
     pub(crate) hosted: Vec<HostedTarget>,
     mgs: Nid,
-    /// Whether root of strange nodes is squashed.
-    squashes: bool,
+    settings: MdtSettings,
     up: Mutex<Option<Up>>,
     starts: AtomicU64,
     past: Past,
@@ -63,9 +71,9 @@ pub(crate) fn timeouts() -> Timeouts {
 
 impl Server {
     /// A node that is down.
-    pub(crate) fn new(nid: Nid, mgs: Nid, hosted: Vec<HostedTarget>, squashes: bool) -> Arc<Self> {
+    pub(crate) fn new(nid: Nid, mgs: Nid, hosted: Vec<HostedTarget>, settings: MdtSettings) -> Arc<Self> {
         let (up, starts, past) = (Mutex::new(None), AtomicU64::new(0), Past::default());
-        Arc::new(Self { nid, hosted, mgs, squashes, up, starts, past })
+        Arc::new(Self { nid, hosted, mgs, settings, up, starts, past })
     }
 
     /// How often it was started.
@@ -138,7 +146,7 @@ impl Server {
             let store = hosted.disk.open(world);
             let kind = hosted.kind.clone();
             let served = Served::start(kind, store, &node, world.clone(), timeouts()).await?;
-            self.squash(&served);
+            self.set(&served);
             running.push(Arc::new(served));
             if let Some(up) = &mut *self.up.lock() {
                 up.served.clone_from(&running);
@@ -163,10 +171,16 @@ impl Server {
     }
 
     /// Before it has answered anything.
-    fn squash(&self, served: &Served) {
-        if let Role::Mdt(mdt) = &served.role
-            && self.squashes
-        {
+    fn set(&self, served: &Served) {
+        let Role::Mdt(mdt) = &served.role else { return };
+        if let Some(names) = self.settings.splits_from {
+            mdt.change_restripe_settings(|settings| {
+                settings.splits_automatically = true;
+                settings.set_split_count(names).expect("not 0");
+                settings.set_split_delta(1).expect("not 0");
+            });
+        }
+        if self.settings.squashes {
             let change = mdt.change_root_squash(|squash| {
                 squash.set_root("99:99")?;
                 squash.set_trusted(TRUSTED)

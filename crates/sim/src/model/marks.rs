@@ -66,7 +66,8 @@ impl Marks {
         end: Instant,
     ) -> Result<(), Stale> {
         let read = self.register(file, mark).read(begin, end, Some(value), |held| held == value);
-        read.map_err(|Stale(text)| Stale(format!("{mark:?} of {file} was {value}: {text}")))
+        let stale = |Stale(text)| Stale(format!("{mark:?} of {file} was {value}: {text}"));
+        read.map(|_| ()).map_err(stale)
     }
 
     /// A symbolic link was made.

@@ -1,4 +1,5 @@
-//! Names: each name of each directory is a register of the file that it names.
+//! Names: each name of each directory is a register of the file that it names. A move changes two of them at one moment,
+//! wherever they lie: a client that has seen one of them changed sees the other one so.
 
 use std::collections::BTreeMap;
 
@@ -18,9 +19,11 @@ pub(crate) enum Seen {
 }
 
 /// All names. A directory that is new has none.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Names {
     known: BTreeMap<(Fid, String), Register<Option<Fid>>>,
+    /// The two names of each operation that moves one to the other.
+    moves: BTreeMap<u64, [(Fid, String); 2]>,
     /// Files that anyone has seen, and by when.
     files: BTreeMap<Fid, Instant>,
 }
@@ -52,6 +55,20 @@ impl Names {
         now: Instant,
     ) {
         self.register(parent, name).begin(Some(None), operation, by, now);
+    }
+
+    /// An operation begins that will move a name to another.
+    pub(crate) fn begin_move(
+        &mut self,
+        (from, to): ((Fid, &str), (Fid, &str)),
+        operation: u64,
+        by: Writer,
+        now: Instant,
+    ) {
+        self.begin_remove(from, operation, by, now);
+        self.begin_set(to, None, operation, by, now);
+        let names = [from, to].map(|(parent, name)| (parent, name.to_owned()));
+        self.moves.insert(operation, names);
     }
 
     /// It has succeeded.
@@ -142,7 +159,24 @@ impl Names {
             Seen::Is(fid) => register.read(begin, end, Some(Some(fid)), |held| held == Some(fid)),
             Seen::There => register.read(begin, end, None, |held| held.is_some()),
         };
-        checked.map_err(|Stale(text)| Stale(format!("{parent}/{name} was {seen:?}: {text}")))
+        match checked {
+            Ok(operation) => {
+                self.note_seen(operation, (parent, name), end);
+                Ok(())
+            }
+            Err(Stale(text)) => Err(Stale(format!("{parent}/{name} was {seen:?}: {text}"))),
+        }
+    }
+
+    /// What an operation did to a name was seen: so it had done all, if it is a move.
+    fn note_seen(&mut self, operation: Option<u64>, (parent, name): (Fid, &str), by: Instant) {
+        let Some(operation) = operation else { return };
+        let names = self.moves.get(&operation).into_iter().flatten();
+        for key in names.filter(|(at, other)| (*at, other.as_str()) != (parent, name)) {
+            if let Some(register) = self.known.get_mut(key) {
+                register.end(operation, by);
+            }
+        }
     }
 
     /// Whether a name may have named something that `is` accepts, from `begin` to `end`.
@@ -194,6 +228,24 @@ mod tests {
         names.refused(key, 2);
         assert!(names.saw(key, at(6), at(7), Seen::Is(fid)).is_ok());
         assert!(names.saw(key, at(6), at(7), Seen::Absent).is_err());
+    }
+
+    #[test]
+    fn a_move_that_was_seen_at_one_name_is_seen_at_the_other_one() {
+        let (fid, at) = (Fid::new(0x200000400, 1), Instant);
+        let (from, to) = ((Fid::ROOT, "a"), (fid, "b"));
+        let mut names = Names::default();
+        names.begin_set(from, Some(fid), 1, 0, at(1));
+        names.end(from, 1, at(2));
+        names.begin_move((from, to), 2, 0, at(3));
+        let mut gone = names.clone();
+        assert!(gone.saw(from, at(4), at(5), Seen::Absent).is_ok());
+        assert!(gone.clone().saw(to, at(5), at(7), Seen::Absent).is_ok(), "at the same moment");
+        assert!(gone.saw(to, at(6), at(7), Seen::Is(fid)).is_ok());
+        let mut come = names.clone();
+        assert!(come.saw(to, at(4), at(5), Seen::Is(fid)).is_ok());
+        assert!(come.saw(from, at(6), at(7), Seen::Is(fid)).is_err());
+        assert!(names.saw(from, at(6), at(7), Seen::Is(fid)).is_ok(), "it was not seen yet");
     }
 
     #[test]

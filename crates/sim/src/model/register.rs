@@ -117,7 +117,7 @@ impl<T: Copy + Eq + fmt::Debug> Register<T> {
         self.values.retain(|value| value.operation != operation);
     }
 
-    /// A read from `begin` to `end` saw a value that `is` accepts.
+    /// A read from `begin` to `end` saw a value that `is` accepts. The operation that has written it, where only one can have.
     ///
     /// # Errors
     /// No order of what was written explains it.
@@ -127,7 +127,7 @@ impl<T: Copy + Eq + fmt::Debug> Register<T> {
         end: Instant,
         tag: Option<T>,
         is: impl Fn(T) -> bool,
-    ) -> Result<(), Stale> {
+    ) -> Result<Option<u64>, Stale> {
         let possible = |value: &Value<T>| value.begin <= end && value.dead >= begin;
         // An observation whose value is not known exactly may have been of an unknown value.
         let named = |value: &Value<T>| value.tag.map_or(tag.is_none(), &is);
@@ -147,17 +147,27 @@ impl<T: Copy + Eq + fmt::Debug> Register<T> {
         if seen.is_empty() {
             return Err(Stale(self.describe()));
         }
+        // One of which only the servers know what it is may be what was seen.
+        let may_be_it: Vec<usize> = (0..self.values.len())
+            .filter(|at| {
+                let value = &self.values[*at];
+                !seen.contains(at) && value.tag.is_none() && possible(value)
+            })
+            .collect();
         for at in 0..self.values.len() {
             let value = &mut self.values[at];
-            if !seen.contains(&at) && value.end < begin && !value.doubtful {
+            let is_other = !seen.contains(&at) && !may_be_it.contains(&at);
+            if is_other && value.end < begin && !value.doubtful {
                 value.dead = value.dead.min(end);
             }
         }
-        if let [only] = seen[..] {
-            let value = &mut self.values[only];
-            value.end = value.end.min(end);
+        let [only] = seen[..] else { return Ok(None) };
+        if tag.is_some() && !may_be_it.is_empty() {
+            return Ok(None);
         }
-        Ok(())
+        let value = &mut self.values[only];
+        value.end = value.end.min(end);
+        Ok(Some(value.operation))
     }
 
     /// Whether a read that begins at `begin` and ends at `end` may see a value that `is` accepts.
@@ -359,6 +369,23 @@ mod tests {
         register.doubt_since(at(25));
         assert!(!read(&mut register.clone(), 40, 41, 1), "it was replaced long before");
         assert!(read(&mut register.clone(), 40, 41, 2) && read(&mut register, 40, 41, 3));
+    }
+
+    #[test]
+    fn what_only_the_servers_know_may_be_what_was_there_before() {
+        let mut register = Register::new(0);
+        register.begin(Some(7), 1, 0, at(10));
+        register.end(1, at(11));
+        // Taken away, maybe, and put back.
+        register.begin(Some(0), 2, 0, at(20));
+        register.end_or_nothing(2, at(21));
+        register.begin(None, 3, 0, at(30));
+        register.end_or_nothing(3, at(31));
+        let seen = register.read(at(40), at(41), Some(7), |held| held == 7);
+        assert_eq!(seen.expect("it may be"), None, "by the first or the third");
+        // Now it is known that the second did something.
+        register.end(2, at(50));
+        assert!(read(&mut register, 60, 61, 7));
     }
 
     #[test]

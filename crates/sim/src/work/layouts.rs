@@ -67,7 +67,7 @@ impl Process {
             Err(Errno::EXDEV) if self.sim.options.mdts > 1 => {
                 self.sim.end(operation, "its directory is not on its MDT");
             }
-            moved => self.ended(operation, &moved),
+            moved => self.ended_at(operation, &moved, self.sim.was_damaged(file.fid)),
         }
     }
 

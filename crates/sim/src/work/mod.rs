@@ -3,7 +3,9 @@
 mod data;
 mod layouts;
 mod marks;
+mod migrations;
 mod names;
+mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +17,8 @@ use crate::cluster::{Found, Kernel};
 use crate::model::{Seen, Writer};
 use crate::run::{Model, Sim};
 
+pub(crate) use migrations::Migration;
+
 /// Processes on each client.
 const PROCESSES: u64 = 2;
 /// Directories in the root, files in each directory, logs in the root.
@@ -23,6 +27,8 @@ const FILES: u64 = 4;
 const LOGS: u64 = 2;
 /// One operation in so many moves a file, if files move at all.
 const MOVES_ONE_IN: u64 = 30;
+/// One operation in so many spreads a directory anew, where there are several MDTs besides.
+const SPREADS_ONE_IN: u64 = 15;
 /// Longest pause between two bursts of operations.
 const PAUSE_MAX: Duration = Duration::from_secs(12);
 
@@ -73,6 +79,15 @@ pub(crate) fn start_client(sim: &Arc<Sim>, number: Writer) {
         };
         world.tasks.spawn("process", Box::pin(work));
     }
+    if sim.options.mdts > 1 {
+        let sim = Arc::clone(sim);
+        let watch = async move {
+            let process = Process::start(&sim, number).await;
+            process.watch().await;
+            process.sim.process_ended(process.number);
+        };
+        world.tasks.spawn("watcher", Box::pin(watch));
+    }
 }
 
 /// Starts the client that looks at everything in the end.
@@ -84,6 +99,10 @@ pub(crate) fn start_last(sim: &Arc<Sim>, number: Writer) {
     let work = async move {
         let process = Process::start(&looking, number).await;
         process.look_at_everything().await;
+        if looking.changes_fids() {
+            process.end_everything().await;
+            process.look_at_everything().await;
+        }
         looking.done();
     };
     sim.world.world_of(scope).tasks.spawn("last look", Box::pin(work));
@@ -151,6 +170,9 @@ impl Process {
     async fn operate(&self) {
         if self.sim.options.moves && self.one_in(MOVES_ONE_IN) {
             return self.move_file().await;
+        }
+        if self.sim.changes_fids() && self.one_in(SPREADS_ONE_IN) {
+            return self.spread_anew().await;
         }
         // Where there are several MDTs, half of all operations are those that several may take part in.
         let first = if self.sim.options.mdts > 1 && self.one_in(2) { 65 } else { 0 };
@@ -231,7 +253,10 @@ impl Process {
         let old_since = self.kernel.is_old_since(place.parent.node, &place.name);
         let begin = old_since.unwrap_or_else(|| self.now());
         let operation = self.sim.begin(self.client, format!("lookup {}", place.path));
-        let found = self.kernel.lookup(place.parent.node, &place.name).await;
+        let mut found = self.kernel.lookup(place.parent.node, &place.name).await;
+        if let Ok(Some(found)) = &mut found {
+            found.fid = self.sim.identity(found.fid);
+        }
         if let Ok(found) = &found
             && self.is_trusted()
         {

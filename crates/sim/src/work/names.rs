@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use sheen_client::posix::{DirCookie, ListingRoom, NewNode, OpenFlags, Opened, RenameMode};
+use sheen_client::posix::{DirCookie, Entry, ListingRoom, NewNode, OpenFlags, Opened, RenameMode};
 use sheen_layout::directory::{DirectoryWish, WishedStripes};
 use sheen_types::{Errno, Fid, MdtIndex};
 use sheen_wire::lmv::LmvHash;
@@ -16,6 +16,19 @@ use crate::model::Seen;
 const LIST_STEP: usize = 5;
 
 impl Process {
+    /// A change of names begins: its number.
+    pub(super) fn begins(&self, text: String, names: &[&NameInDirectory]) -> u64 {
+        let names = names.iter().map(|place| place.path.clone()).collect();
+        self.sim.begin_change(self.client, text, names)
+    }
+
+    /// What an answer names, known from now on.
+    fn found(&self, entry: &Entry) -> Found {
+        let mut found = self.kernel.found(entry);
+        found.fid = self.sim.identity(found.fid);
+        found
+    }
+
     /// Ends a change of one name: `Ok`, refused, or unknown.
     fn name_ended<T>(&self, place: &NameInDirectory, operation: u64, outcome: &Result<T, Errno>) {
         self.name_ended_at(place, operation, outcome, false);
@@ -58,20 +71,20 @@ impl Process {
         self.model(|model| {
             model.names.begin_set(place.key(), None, operation, self.client, begin);
         });
+        self.kernel.moves(place.parent.node, &place.name, begin);
         let flags = OpenFlags(2 | OpenFlags::CREATE | flags);
         let is_new = flags.has(OpenFlags::EXCLUSIVE);
         let (files, who) = (&self.kernel.files, self.kernel.who());
         let made = files.open_create(who, place.parent.node, &place.name, 0o644, flags).await;
         let end = self.now();
+        let fid = made.as_ref().map(|(entry, _)| self.sim.identity(entry.attributes.fid));
+        let fid = fid.unwrap_or_default();
         let judged = self.model(|model| match &made {
-            Ok((entry, _)) if is_new => {
-                model.names.made(place.key(), entry.attributes.fid, operation, end);
+            Ok(_) if is_new => {
+                model.names.made(place.key(), fid, operation, end);
                 Ok(())
             }
-            Ok((entry, _)) => {
-                let fid = entry.attributes.fid;
-                model.names.opened(place.key(), fid, operation, begin, end)
-            }
+            Ok(_) => model.names.opened(place.key(), fid, operation, begin, end),
             Err(Errno::EEXIST) => {
                 model.names.refused(place.key(), operation);
                 model.names.saw(place.key(), begin, end, Seen::There)
@@ -84,8 +97,7 @@ impl Process {
             }
         });
         self.sim.judge(self.client, operation, judged);
-        self.kernel.renamed(place.parent.node, &place.name);
-        let fid = made.as_ref().map(|(entry, _)| entry.attributes.fid).unwrap_or_default();
+        self.kernel.moved(place.parent.node, &place.name);
         match &made {
             Err(Errno::EIO) if self.may_name_sizeless(place, begin) => {
                 self.sim.end(operation, "its size is lost");
@@ -96,7 +108,7 @@ impl Process {
         if !opened.keep_pages {
             self.kernel.punched(entry.node);
         }
-        Some((self.kernel.found(&entry), opened))
+        Some((self.found(&entry), opened))
     }
 
     /// Removes a name.
@@ -109,7 +121,7 @@ impl Process {
     /// Removes this name.
     pub(super) async fn unlink_at(&self, place: &NameInDirectory) {
         let begin = self.now();
-        let operation = self.sim.begin(self.client, format!("unlink {}", place.path));
+        let operation = self.begins(format!("unlink {}", place.path), &[place]);
         self.model(|model| {
             model.names.begin_remove(place.key(), operation, self.client, begin);
         });
@@ -140,10 +152,16 @@ impl Process {
             return;
         }
         let begin = self.now();
-        let operation = self.sim.begin(self.client, format!("rename {} to {}", from.path, to.path));
-        self.model(|model| {
-            model.names.begin_remove(from.key(), operation, self.client, begin);
-            model.names.begin_set(to.key(), None, operation, self.client, begin);
+        let text = format!("rename {} to {}", from.path, to.path);
+        let operation = self.begins(text, &[&from, &to]);
+        // With one MDT a move is one transaction.
+        let are_several = self.sim.options.mdts > 1;
+        self.model(|model| match are_several {
+            true => model.names.begin_move((from.key(), to.key()), operation, self.client, begin),
+            false => {
+                model.names.begin_remove(from.key(), operation, self.client, begin);
+                model.names.begin_set(to.key(), None, operation, self.client, begin);
+            }
         });
         for place in [&from, &to] {
             self.kernel.moves(place.parent.node, &place.name, begin);
@@ -188,14 +206,16 @@ impl Process {
         let Some(to) = self.file_place().await else { return };
         let Ok(Some(file)) = self.look_up(&from).await else { return };
         let begin = self.now();
-        let operation = self.sim.begin(self.client, format!("link {} to {}", from.path, to.path));
+        let operation = self.begins(format!("link {} to {}", from.path, to.path), &[&from, &to]);
         self.model(|model| {
             model.names.begin_set(to.key(), Some(file.fid), operation, self.client, begin);
         });
+        self.kernel.moves(to.parent.node, &to.name, begin);
         let made =
             self.kernel.files.link(self.kernel.who(), file.node, to.parent.node, &to.name).await;
+        self.kernel.moved(to.parent.node, &to.name);
         if let Ok(entry) = &made {
-            drop(self.kernel.found(entry));
+            drop(self.found(entry));
         }
         self.kernel.touched(file.node);
         let sizeless = self.sim.is_size_lost(file.fid, begin);
@@ -205,21 +225,31 @@ impl Process {
     /// `mkdir`.
     pub(super) async fn make_directory(&self) {
         let Some(place) = self.directory_place().await else { return };
+        self.make_directory_at(&place).await;
+        // Before MDTs split it by themselves.
+        if self.sim.changes_fids()
+            && let Ok(Some(found)) = self.look_up(&place).await
+        {
+            self.tag(&found).await;
+        }
+    }
+
+    async fn make_directory_at(&self, place: &NameInDirectory) {
         let mdts = u64::from(self.sim.options.mdts);
         // By the default of its parent, if that has one.
         if mdts == 1 || self.one_in(4) {
-            self.make_at(&place, "mkdir", NewNode::Directory).await;
+            self.make_at(place, "mkdir", NewNode::Directory).await;
             return;
         }
         let mdt = MdtIndex(self.random().below(mdts) as u16);
         if self.one_in(2) {
             let wish = self.striping(mdt);
             let what = format!("mkdir striped {:?} from {}", wish.stripes, mdt.0);
-            self.make_at(&place, &what, NewNode::WishedDirectory(wish)).await;
+            self.make_at(place, &what, NewNode::WishedDirectory(wish)).await;
             return;
         }
         let what = format!("mkdir -i {}", mdt.0);
-        self.make_at(&place, &what, NewNode::DirectoryOn(mdt)).await;
+        self.make_at(place, &what, NewNode::DirectoryOn(mdt)).await;
     }
 
     /// Stripes over MDTs, of which there may be fewer, or several on each.
@@ -243,16 +273,19 @@ impl Process {
         new: NewNode,
     ) -> Option<Fid> {
         let begin = self.now();
-        let operation = self.sim.begin(self.client, format!("{what} {}", place.path));
+        let operation = self.begins(format!("{what} {}", place.path), &[place]);
         self.model(|model| {
             model.names.begin_set(place.key(), None, operation, self.client, begin);
         });
+        self.kernel.moves(place.parent.node, &place.name, begin);
         let (files, who) = (&self.kernel.files, self.kernel.who());
         let made = files.make_node(who, place.parent.node, &place.name, 0o755, new).await;
+        self.kernel.moved(place.parent.node, &place.name);
         let end = self.now();
+        let fid = made.as_ref().map(|entry| self.sim.identity(entry.attributes.fid));
         let judged = self.model(|model| match &made {
-            Ok(entry) => {
-                model.names.made(place.key(), entry.attributes.fid, operation, end);
+            Ok(_) => {
+                model.names.made(place.key(), fid.unwrap_or_default(), operation, end);
                 Ok(())
             }
             Err(Errno::EEXIST) => {
@@ -263,17 +296,17 @@ impl Process {
         });
         self.sim.judge(self.client, operation, judged);
         if let Ok(entry) = &made {
-            drop(self.kernel.found(entry));
+            drop(self.found(entry));
         }
         self.name_ended(place, operation, &made);
-        made.ok().map(|entry| entry.attributes.fid)
+        fid.ok()
     }
 
     /// `rmdir`.
     pub(super) async fn remove_directory(&self) {
         let Some(place) = self.directory_place().await else { return };
         let begin = self.now();
-        let operation = self.sim.begin(self.client, format!("rmdir {}", place.path));
+        let operation = self.begins(format!("rmdir {}", place.path), &[&place]);
         self.model(|model| {
             model.names.begin_remove(place.key(), operation, self.client, begin);
         });
@@ -343,7 +376,7 @@ impl Process {
                         at = entry.next;
                         let Ok(name) = sheen_types::Name::new(&entry.name) else { continue };
                         let name = text(&name).to_owned();
-                        if names.insert(name.clone(), entry.fid).is_some() {
+                        if names.insert(name.clone(), self.sim.identity(entry.fid)).is_some() {
                             self.sim.fail(format_args!("{}: {name} is there twice", directory.fid));
                         }
                     }

@@ -179,7 +179,8 @@ impl Target {
     }
 
     /// Applies this MDT's part of a change that it coordinates, with the record of all parts and that of the answer, as
-    /// one transaction. Called exactly once for a request, as [`Target::transact`] is. `None`, and nothing is applied, if
+    /// one transaction. Called exactly once for a request, as [`Target::transact`] is; without one (`context`) it is a change of
+    /// this MDT's own, which has no answer. `None`, and nothing is applied, if
     /// one of `relied_on` has started anew, so that its exclusions are gone, or if an MDT that takes part is not durably
     /// noted as a partner: the request begins anew.
     ///
@@ -190,14 +191,15 @@ impl Target {
     /// Those of [`Store::apply`]; then nothing was changed.
     pub fn transact_coordinated(
         &self,
-        context: &Context,
+        context: Option<&Context>,
         relied_on: &[Incarnation],
         above: LogicalTime,
         recording: ReplyRecording,
         build: impl FnOnce(ChangeId, LogicalTime) -> (Transaction, UpdateRecord),
     ) -> Result<Option<Arc<UpdateRecord>>, StoreError> {
         let id = |transno| ChangeId { coordinator: self.mdt_index(), transno };
-        if let Some(transno) = context.replay().filter(|_| context.is_applied_already()) {
+        let replayed = context.filter(|context| context.is_applied_already());
+        if let Some((context, transno)) = replayed.and_then(|it| Some((it, it.replay()?))) {
             context.transno.store(transno.0, Ordering::Release);
             return Ok(Some(self.record_or_complete(id(transno))));
         }
@@ -207,12 +209,19 @@ impl Target {
             let (mut transaction, mut record) = build(id(transno), time);
             self.must_be_noted(record.parts.iter().map(|part| part.mdt))?;
             let keys = self.undurable.keys_of(&transaction);
-            let answer = recording.record(context, transno);
-            let client = context.export.uuid();
-            record.answer =
-                answer.clone().map(|record| ClientAnswer { client: client.clone(), record });
+            let answer = context.and_then(|context| {
+                let record = recording.record(context, transno)?;
+                Some(ClientAnswer { client: context.export.uuid().clone(), record })
+            });
+            record.answer = answer.clone();
             put_record(&mut transaction, record.id, record.encode()?);
-            self.put_answer(&mut transaction, context, transno, answer.as_ref());
+            match context {
+                Some(context) => {
+                    let answer = answer.as_ref().map(|answer| &answer.record);
+                    self.put_answer(&mut transaction, context, transno, answer);
+                }
+                None => put_transno(&mut transaction, transno.max(self.history.last())),
+            }
             Ok((transaction, (keys, Arc::new(record))))
         };
         let applied = |sequence, (keys, record): (_, Arc<UpdateRecord>)| {
@@ -221,9 +230,13 @@ impl Target {
             self.distributed.0.lock().keep(Arc::clone(&record), self.mdt_index(), here);
             made = Some(record);
         };
-        let source = self.source_for(context);
+        let source = context.map_or_else(|| self.transno_source(), |it| self.source_for(it));
         match self.history.apply(&*self.store, source, build, applied) {
-            Ok(transno) => self.keep_answer(context, transno, recording.record(context, transno)),
+            Ok(transno) => {
+                if let Some(context) = context {
+                    self.keep_answer(context, transno, recording.record(context, transno));
+                }
+            }
             Err(Refusal::Store(error)) => return Err(error),
             Err(_) => return Ok(None),
         }

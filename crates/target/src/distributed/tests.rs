@@ -81,7 +81,8 @@ impl Operations for TwoKeys {
                 let record = UpdateRecord { id, time, parts, ..UpdateRecord::default() };
                 (changes(&record, target.mdt_index()), record)
             };
-            let made = target.transact_coordinated(context, &relied_on, above, recording, build);
+            let made =
+                target.transact_coordinated(Some(context), &relied_on, above, recording, build);
             let made = made.map_err(|error| error.errno())?.ok_or(Errno::EAGAIN)?;
             self.made.lock().push(made);
             Ok(Outcome::ok(MdsReintSetattrReply::default()))

@@ -21,13 +21,14 @@ use super::layout_request::{self, fault_of};
 use super::layout_source::{self, RequestedLayout, copied, folder_of, for_each};
 use super::options::{Dashes, Grammar, HELP, Opt, Part, Takes, Words, refused, wants_help};
 use super::size::parse_with_unit;
-use super::{attributes, pools};
+use super::{attributes, migrate_mdt, pools};
 use crate::output::{Fault, errno, errno_of, line, line_out, shown_path, text_out};
 
 pub(super) const GRAMMAR: Grammar = Grammar {
     command: "lfs migrate",
     usage: "Move the data of files to other objects\n\n\
         Usage: lfs migrate [LAYOUT OPTIONS] [OPTIONS] FILENAME...\n       \
+        lfs migrate -m INDEX,... [-c|-C COUNT] [-H HASH] [-d] [-v] DIRECTORY...\n       \
         lfs migrate [LAYOUT OPTIONS] [OPTIONS] -0|--files-from LIST\n\n\
         Without layout options a file keeps its layout, and its data moves to new objects.",
     tables: &[layout_request::OPTIONS, layout_source::OPTIONS, OPTIONS],
@@ -95,16 +96,36 @@ const OPTIONS: &[Opt] = &[
         takes: Takes::Value("LIST"),
         help: "Read names from a file, one per line; - for stdin",
     },
-    refused(Some('m'), &["mdt-index", "mdt", "mdt_index"], Takes::Value("INDEX")),
-    refused(Some('H'), &["mdt-hash"], Takes::Value("HASH")),
-    refused(None, &["clear-fixed"], Takes::Nothing),
+    Opt {
+        short: Some('m'),
+        names: &["mdt-index", "mdt", "mdt_index"],
+        takes: Takes::Value("INDEX,..."),
+        help: "Move directories with all that is in them to these MDTs, -1 for any; with -m, -c and -C count MDTs",
+    },
+    Opt {
+        short: Some('H'),
+        names: &["mdt-hash"],
+        takes: Takes::Value("HASH"),
+        help: "With -m: hash type by which names are spread over MDTs",
+    },
+    Opt {
+        short: None,
+        names: &["clear-fixed"],
+        takes: Takes::Nothing,
+        help: "With -m: automatic splits may change the layout of the directories afterwards",
+    },
     refused(Some('A'), &["auto-stripe"], Takes::Nothing),
     refused(Some('K'), &["auto-cap"], Takes::Value("CAP")),
     refused(Some('M'), &["min-free"], Takes::Value("KIB")),
     refused(Some('X'), &["max-free"], Takes::Value("KIB")),
     refused(Some('F'), &["fid"], Takes::Nothing),
     refused(None, &["lustre-dir"], Takes::Value("DIRECTORY")),
-    refused(Some('d'), &["directory", "delete", "destroy"], Takes::Nothing),
+    Opt {
+        short: Some('d'),
+        names: &["directory", "delete", "destroy"],
+        takes: Takes::Nothing,
+        help: "With -m: the directory and the files in it alone; directories in it stay where they are",
+    },
     refused(Some('I'), &["component-id", "comp-id"], Takes::Value("ID")),
     refused(None, &["component-add", "comp-add"], Takes::Nothing),
     refused(None, &["component-del", "comp-del"], Takes::Nothing),
@@ -140,6 +161,18 @@ pub(super) fn run(words: &Words) -> Result<(), Fault> {
     if wants_help(&parts) {
         text_out(&GRAMMAR.help());
         return Ok(());
+    }
+    if migrate_mdt::is_wanted(&parts) {
+        return migrate_mdt::run(parts);
+    }
+    let only = parts.iter().find_map(|part| match part {
+        Part::Option { name: "mdt-hash" | "clear-fixed" | "directory", spelled, .. } => {
+            Some(spelled)
+        }
+        _ => None,
+    });
+    if let Some(spelled) = only {
+        return Err(usage(&format!("option '{spelled}' needs -m")));
     }
     let command = Migrate::read(parts)?;
     let fixed = command.layout()?;
@@ -427,7 +460,6 @@ mod tests {
             ("--restripe -c 2 f", 4, "can't specify --restripe with another layout"),
             ("-W fast f", 4, "bad value for bandwidth 'fast'"),
             ("--stats-interval 0 f", 4, "invalid stats interval 0"),
-            ("-m 1 d", 95, "option '-m' is not supported by Sheen yet"),
             ("-A f", 95, "option '-A' is not supported by Sheen yet"),
             ("-L bogus f", 22, "layout 'bogus' is unknown, supported layouts are: 'mdt', 'raid0'"),
         ] {

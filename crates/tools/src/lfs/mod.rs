@@ -23,6 +23,7 @@ mod layout_text;
 mod layout_yaml;
 mod mdt_of;
 mod migrate;
+mod migrate_mdt;
 mod mount;
 mod options;
 mod path2fid;
@@ -96,8 +97,11 @@ enum Command {
     Getdirstripe(dirstripe::Get),
     /// Create directories, on an MDT given by its index
     Mkdir(dirstripe::Make),
-    /// Create directories, on an MDT given by its index
+    /// Create directories, on an MDT given by its index; split or merge those that exist
     Setdirstripe(dirstripe::Make),
+    /// Remove names of directories whose inodes are lost
+    #[command(name = "rm_entry", alias = "rmentry")]
+    RmEntry(migrate_mdt::RemoveEntry),
     /// Show how much files are accessed (file heat)
     #[command(name = "heat_get")]
     HeatGet(heat::Get),
@@ -128,8 +132,6 @@ pub const REFUSED_COMMANDS: &[&str] = &[
     "pcc",
     "project",
     "quota",
-    "rm_entry",
-    "rmentry",
     "setquota",
     "somsync",
     "unlink_foreign",
@@ -183,6 +185,7 @@ pub fn run(arguments: &Lfs) -> Result<(), Fault> {
         Command::Getdirstripe(options) => dirstripe::get(options),
         Command::Mkdir(options) => dirstripe::make("mkdir", options),
         Command::Setdirstripe(options) => dirstripe::make("setdirstripe", options),
+        Command::RmEntry(options) => migrate_mdt::remove_entries(options),
         Command::HeatGet(options) => heat::get(options),
         Command::HeatSet(options) => heat::set(options),
         Command::Getname(options) => getname::run(options),

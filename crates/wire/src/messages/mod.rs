@@ -209,6 +209,7 @@ table! {
     MdsReintCreate => MdsReintCreateReply,
     MdsReintLink => MdsReintLinkReply,
     MdsReintUnlink => MdsReintUnlinkReply,
+    MdsReintRmentry => MdsReintRmentryReply,
     MdsReintRename => MdsReintRenameReply,
     MdsReintOpen => MdsReintOpenReply,
     MdsReintSetxattr => MdsReintSetxattrReply,

@@ -125,6 +125,28 @@ message! {
 }
 
 message! {
+    /// Removes a name, and does not look at its inode (`lfs rm_entry`).
+    MdsReintRmentry => MdsReintRmentryReply = "MDS_REINT_RMENTRY";
+    on MDS_REINT, Select::Reint(ReintOp::RMENTRY);
+    to MDS_REQUEST, MDC_REPLY;
+    flags MODIFYING | REPLAYABLE;
+    request {
+        rec_reint: RecUnlink,
+        capa1: Bytes,
+        name: Option<Text>,
+        dlm_req: Option<LdlmRequest>,
+        selinux_pol: Option<Text>,
+    }
+    reply {
+        mdt_body: Option<MdtBody>,
+        mdt_md: Bytes,
+        logcookies: Bytes,
+        capa1: Bytes,
+        capa2: Bytes,
+    }
+}
+
+message! {
     /// Moves a name; `symtgt` is the new one.
     MdsReintRename => MdsReintRenameReply = "MDS_REINT_RENAME";
     on MDS_REINT, Select::Reint(ReintOp::RENAME);

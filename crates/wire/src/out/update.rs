@@ -56,6 +56,8 @@ pub enum Update {
     AttrGet(Fid),
     /// Asks for an extended attribute: its value.
     XattrGet(Fid, Text),
+    /// Asks for the names of all extended attributes of an inode, each with a zero byte behind it.
+    XattrList(Fid),
     /// Asks what a name in a directory stands for: [`NamedInode`](super::NamedInode).
     IndexLookup(Fid, Name),
     /// Asks for the way from a directory to the root: [`Parents`](super::Parents).
@@ -169,6 +171,7 @@ impl Update {
             UpdateType::LINK_DEL => Self::LinkDel(fid, params.wire()?, params.name()?),
             UpdateType::ATTR_GET => Self::AttrGet(fid),
             UpdateType::XATTR_GET => Self::XattrGet(fid, params.text()?),
+            UpdateType::XATTR_LIST => Self::XattrList(fid),
             UpdateType::INDEX_LOOKUP => Self::IndexLookup(fid, params.name()?),
             UpdateType::PARENTS => Self::Parents(fid),
             UpdateType::EXCLUDE => Self::Exclude(Box::new(Exclude::decode(&params.joined())?)),
@@ -278,6 +281,12 @@ impl ObjectUpdate {
     #[must_use]
     pub fn xattr_get(fid: Fid, name: &str) -> Self {
         Self::with(UpdateType::XATTR_GET, fid, vec![Text::from(name).buffer().clone()])
+    }
+
+    /// See [`Update::XattrList`].
+    #[must_use]
+    pub fn xattr_list(fid: Fid) -> Self {
+        Self::with(UpdateType::XATTR_LIST, fid, Vec::new())
     }
 
     /// See [`Update::IndexLookup`].

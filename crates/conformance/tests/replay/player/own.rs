@@ -5,12 +5,13 @@ use bytes::Bytes;
 use sheen_rpc::reply_portal;
 use sheen_types::{Fid, HashMap, LockHandle, MatchBits, fid_seq};
 use sheen_wire::ldlm::LdlmRequest;
+use sheen_wire::lmv::{LmvEa, LmvHash, LmvMagic, LmvUserMd};
 use sheen_wire::lnet::Portal;
 use sheen_wire::lov::{LovEa, LovMagic, LovMd, LovMdHeader, LovPattern};
-use sheen_wire::md::{AttrValid, MdsOpenFlags, RecCreate, ReintOp, Valid};
+use sheen_wire::md::{AttrValid, MdsOpenFlags, RecCreate, RecSetattr, ReintOp, Valid};
 use sheen_wire::messages::{
-    Kind, LdlmCancel, MdsClose, MdsReintCreate, MdsReintCreateSym, MdsReintOpen, OstPunch,
-    OstWrite, Reply, Request, SeqQuery,
+    Kind, LdlmCancel, MdsClose, MdsGetattr, MdsReintCreate, MdsReintCreateSym, MdsReintOpen,
+    MdsReintSetattr, OstPunch, OstWrite, Reply, Request, SeqQuery,
 };
 use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, ObdoFlags, OstBody, OstId};
 use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody};
@@ -36,6 +37,20 @@ fn wish(layout: &Bytes) -> Option<Bytes> {
         ..LovMdHeader::default()
     };
     Some(LovEa::Plain(LovMd { header, ..LovMd::default() }).encode())
+}
+
+/// The wish for stripes like these.
+fn directory_wish(stripes: &Bytes) -> Option<Bytes> {
+    let Ok(LmvEa::Stripes { header, .. }) = LmvEa::decode(stripes) else { return None };
+    let kept = LmvHash::TYPE_MASK | LmvHash::OVERSTRIPED;
+    let header = LmvUserMd {
+        magic: LmvMagic::USER,
+        stripe_count: header.stripe_count.cast_signed(),
+        stripe_offset: header.master_mdt_index,
+        hash_type: LmvHash(header.hash_type.0 & kept),
+        ..LmvUserMd::default()
+    };
+    Some(LmvEa::User { header, objects: Vec::new() }.encode())
 }
 
 impl Player {
@@ -113,12 +128,12 @@ impl Player {
 
     /// Our name of an inode.
     fn named(&self, fid: Fid) -> Fid {
-        Fid { seq: self.mapping.word(fid.seq).unwrap_or(fid.seq), ..fid }
+        self.mapping.fid(fid)
     }
 
     /// Makes what was there before the capture.
     pub(crate) async fn make(&mut self, entry: &Entry, contents: &HashMap<(u64, u64), Contents>) {
-        let mdt = u16::from(self.mdts > 1 && super::is_of_second_mdt(entry.fid));
+        let mdt = u16::from(super::is_of_second_mdt(entry.fid));
         let (export, portal) = ((0, TargetId::Mdt(mdt)), Portal::MDS_REQUEST);
         self.have_sequence(export, entry.fid.seq).await;
         let fid = self.named(entry.fid);
@@ -132,8 +147,12 @@ impl Player {
         };
         let name = Some(entry.name.clone());
         if entry.is_directory() {
-            let request = MdsReintCreate { rec_reint, name, ..MdsReintCreate::default() };
+            let eadata = entry.stripes.as_ref().and_then(directory_wish).unwrap_or_default();
+            let request = MdsReintCreate { rec_reint, name, eadata, ..MdsReintCreate::default() };
             self.ask(export, portal, request.into()).await;
+            if let Some(stripes) = &entry.stripes {
+                self.learn_stripes_of(export, fid, stripes).await;
+            }
             return;
         }
         if entry.is_symlink() {
@@ -169,6 +188,36 @@ impl Player {
         close.rec_reint.fid = fid;
         close.rec_reint.valid = AttrValid::LSIZE | AttrValid::LBLOCKS;
         self.ask(export, portal, close.into()).await;
+    }
+
+    /// Learns what the stripes of a directory are called here.
+    async fn learn_stripes_of(&mut self, export: Export, fid: Fid, real: &Bytes) {
+        let mut request = MdsGetattr::default();
+        request.mdt_body.fid1 = fid;
+        request.mdt_body.valid = Valid::ID | Valid::DIREA | Valid::MEA;
+        request.mdt_body.eadatasize = BYTES_MAX as u32;
+        let answer = self.ask(export, Portal::MDS_READPAGE, request.into()).await;
+        let reply = answer.and_then(|message| Reply::decode(Kind::MdsGetattr, &message).ok());
+        if let Some(Reply::MdsGetattr(reply)) = reply {
+            self.mapping.learn_stripes(real, &reply.mdt_md);
+        }
+    }
+
+    /// Gives the root a default for directories.
+    pub(crate) async fn set_default_of_root(&mut self, header: LmvUserMd) {
+        let export = (0, TargetId::Mdt(0));
+        if self.mounts.handle(export).is_none() {
+            self.connect(export).await;
+        }
+        let eadata = LmvEa::User { header, objects: Vec::new() }.encode();
+        let rec_reint = RecSetattr {
+            opcode: ReintOp::SETATTR,
+            cap: u32::MAX,
+            fid: Fid::ROOT,
+            ..RecSetattr::default()
+        };
+        let request = MdsReintSetattr { rec_reint, eadata, ..MdsReintSetattr::default() };
+        self.ask(export, Portal::MDS_REQUEST, request.into()).await;
     }
 
     /// Writes what the objects of a file held.

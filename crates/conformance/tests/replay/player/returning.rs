@@ -2,17 +2,22 @@
 //! second MDT, which went on. They replay their opens, and have no locks that a client asks for.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use sheen_node::net::LNet;
 use sheen_rpc::reply_portal;
-use sheen_types::{MatchBits, Nid, Transno};
+use sheen_types::{HashSet, MatchBits, Nid, Transno};
 use sheen_wire::lnet::Portal;
 use sheen_wire::messages::{Kind, ObdPing, Reply, Request};
 use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgFlags, MsgType, PtlrpcBody};
 
 use super::{BYTES_MAX, Player, TargetId, encoded, proper};
 use crate::mounts::Export;
+use crate::script::Script;
+
+/// Longer than a server takes to make durable what it has executed.
+const COMMITTED: Duration = Duration::from_secs(10);
 
 /// An open as it was sent to our server.
 pub(super) struct Opened {
@@ -37,16 +42,37 @@ struct Says {
 
 impl Player {
     /// The target starts, and the clients that the capture does not show reconnect.
-    pub(super) async fn start(&mut self, target: TargetId, handle: u64) {
-        let expected = (self.mounts.number(target, handle), target);
+    pub(super) async fn start(&mut self, target: TargetId, returning: Vec<u64>) {
+        let numbers =
+            returning.into_iter().map(|handle| (self.mounts.number(target, handle), target));
+        let expected: HashSet<Export> = numbers.collect();
         self.machines.start(target).await;
         self.down.remove(&target);
         for export in self.mounts.at(target) {
             self.forget_locks(export);
-            if export != expected {
+            if !expected.contains(&export) {
                 self.connect(export).await;
                 self.replay(export);
             }
+        }
+    }
+
+    /// Connects the clients that the capture shows coming back, as they had before it: one that a server did not know when
+    /// it stopped could not come back.
+    pub(super) async fn connect_all_that_return(&mut self, script: &Script) {
+        for exchange in &script.exchanges {
+            let handle = exchange.request.body.handle.0;
+            let at = script.returning.iter().filter(|(_, returning)| *returning == handle);
+            for (target, _) in at.copied().collect::<Vec<_>>() {
+                let export = (self.mounts.number(target, handle), target);
+                if self.mounts.handle(export).is_none() {
+                    self.connect(export).await;
+                }
+            }
+        }
+        if !script.returning.is_empty() {
+            // What was there before the capture is durable.
+            self.world.clock.sleep_until(self.world.clock.now() + COMMITTED).await;
         }
     }
 

@@ -425,6 +425,28 @@ pub(super) const TABLE: &[Row] = &[
     row("mdt.*.{no_create,readonly}", SWITCH, "changes"),
     row("mdt.*.enable_remote_dir", SWITCH, "names_and_inodes_lie_on_two_mdts"),
     row("mdt.*.enable_striped_dir", SWITCH, "wishes_that_cannot_be_are_refused_by_name"),
+    row("mdt.*.enable_dir_migration", SWITCH, "migrations_that_cannot_be_are_refused_by_name"),
+    row(
+        "mdt.*.enable_dir_restripe",
+        SWITCH,
+        "a_directory_is_split_and_merged_as_captured_and_keeps_its_inodes",
+    ),
+    row("mdt.*.enable_dir_auto_split", SWITCH, "a_directory_with_many_names_is_split_by_itself"),
+    row(
+        "mdt.*.dir_split_count",
+        &[("1k", "1024"), ("50000", "50000")],
+        "a_directory_with_many_names_is_split_by_itself",
+    ),
+    row(
+        "mdt.*.dir_split_delta",
+        &[("0x10", "16"), ("4", "4")],
+        "a_directory_with_many_names_is_split_by_itself",
+    ),
+    row(
+        "mdt.*.dir_restripe_nsonly",
+        &[("1", "1"), ("on", "1")],
+        "a_directory_is_split_and_merged_as_captured_and_keeps_its_inodes",
+    ),
     row(
         "mdt.*.enable_remote_dir_gid",
         &[("-1", "-1"), ("0x10", "16"), ("0", "0")],

@@ -32,6 +32,9 @@ const INHERIT_RR_ALL: u8 = 255;
 const INHERIT_STRIPED: u8 = 3;
 const INHERIT_OVERSTRIPED: u8 = 2;
 
+/// The command that splits and merges directories that exist.
+const SETDIRSTRIPE: &str = "setdirstripe";
+
 /// Options of `mkdir` and `setdirstripe`.
 #[derive(Args)]
 pub(in crate::lfs) struct Make {
@@ -97,7 +100,7 @@ pub(in crate::lfs) fn make(command: &str, options: &Make) -> Result<(), Fault> {
     for path in &options.paths {
         let done = match options.is_of_defaults() {
             true => set_default(path, wanted.wish.clone().unwrap_or_default()),
-            false => make_one(path, &wanted),
+            false => make_one(path, &wanted, command == SETDIRSTRIPE),
         };
         let Err(errno) = done else { continue };
         let what = match options.is_of_defaults() {
@@ -115,8 +118,8 @@ pub(in crate::lfs) fn make(command: &str, options: &Make) -> Result<(), Fault> {
                     "{what}: refused, or the mount's process is of an earlier version (mount again)"
                 )
             }
-            Errno::EEXIST if wanted.wish.is_some() => {
-                format!("{what}: directories that exist are not striped otherwise")
+            Errno::EEXIST if wanted.wish.is_some() && command != SETDIRSTRIPE => {
+                format!("{what}: one that exists is split or merged with lfs setdirstripe -c")
             }
             _ => what,
         };
@@ -250,7 +253,7 @@ fn is_plain_on_one(wish: &DirectoryWish) -> bool {
     wish.hash.0 & LmvHash::OVERSTRIPED == 0 || wish.stripes == WishedStripes::Unsaid
 }
 
-fn make_one(path: &Path, wanted: &Wanted) -> Result<(), Errno> {
+fn make_one(path: &Path, wanted: &Wanted, restripes: bool) -> Result<(), Errno> {
     let known = mdts(folder_of(path))?;
     let wish = match &wanted.wish {
         Some(wish) => {
@@ -263,7 +266,7 @@ fn make_one(path: &Path, wanted: &Wanted) -> Result<(), Errno> {
         None => None,
     };
     match wish {
-        Some(wish) => make_wished(path, wish, wanted.mode.unwrap_or(0o777))?,
+        Some(wish) => make_wished(path, wish, (wanted.mode.unwrap_or(0o777), restripes))?,
         None => {
             let made = DirBuilder::new().mode(wanted.mode.unwrap_or(0o777)).create(path);
             made.map_err(|error| errno_of(&error))?;
@@ -275,15 +278,20 @@ fn make_one(path: &Path, wanted: &Wanted) -> Result<(), Errno> {
     std::fs::set_permissions(path, mode).map_err(|error| errno_of(&error))
 }
 
-/// Makes a directory on MDTs that are wished.
-fn make_wished(path: &Path, wish: &DirectoryWish, mode: u32) -> Result<(), Errno> {
+/// Makes a directory on MDTs that are wished; with `restripes` one that exists is split or merged.
+fn make_wished(
+    path: &Path,
+    wish: &DirectoryWish,
+    (mode, restripes): (u32, bool),
+) -> Result<(), Errno> {
     let name = path.file_name().ok_or(Errno::EEXIST)?;
     let name = Name::new(name.as_bytes()).map_err(|_| Errno::EINVAL)?;
     let parent = File::open(folder_of(path)).map_err(|error| errno_of(&error))?;
     // The kernel does not take it off, as it takes this for no mkdir.
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(umask);
-    let made = sheen_fuse::make_directory(&parent, &name, mode & !umask.bits(), wish.clone());
+    let how = (mode & !umask.bits(), restripes);
+    let made = sheen_fuse::make_directory(&parent, &name, how, wish.clone());
     made.map_err(|errno| match errno {
         // It is a mount of ours, by a process that does not know the call.
         Errno::ENOTTY => Errno::EOPNOTSUPP,

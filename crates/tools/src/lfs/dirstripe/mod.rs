@@ -1,6 +1,6 @@
 //! `lfs getdirstripe`, `mkdir` and `setdirstripe`: how directories lie on MDTs.
 //!
-//! A directory that exists is not striped otherwise, and nothing is migrated: those are refused by name.
+//! One that exists is split or merged by `setdirstripe -c`; that to other MDTs is moved by `lfs migrate -m`.
 
 mod make;
 mod show;

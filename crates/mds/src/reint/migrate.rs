@@ -1,0 +1,101 @@
+//! MDS_REINT migrate: a name of a directory moves to other MDTs, or the directory that it stands for begins to.
+
+use sheen_layout::directory::DirectoryWish;
+use sheen_target::{Context, Outcome};
+use sheen_types::{Errno, Timestamp};
+use sheen_wire::md::{Bias, MdtBody, Valid};
+use sheen_wire::messages::{MdsReintMigrate, MdsReintMigrateReply};
+
+use crate::caller::Caller;
+use crate::close_intent::{end_lease, holds_lease};
+use crate::coordinator::Migration;
+use crate::directory::parse_name;
+use crate::open_table::OpenTable;
+use crate::striped::parse_wish;
+use crate::{Mdt, dot_lustre};
+
+/// What has become of the lease that a client gives up with the request.
+struct Closed {
+    /// The file is closed.
+    is_closed: bool,
+    /// Another client has opened the file before.
+    is_broken: bool,
+}
+
+impl Mdt {
+    /// Migrates a name.
+    pub(crate) async fn migrate(
+        &self,
+        context: &Context,
+        request: &MdsReintMigrate,
+    ) -> Result<Outcome, Errno> {
+        let record = &request.rec_reint;
+        if context.is_applied_already() {
+            return self.replay_done(context, migrated(false));
+        }
+        let name = match request.name.as_ref().ok_or(Errno::EPROTO)?.as_bytes() {
+            b"." | b".." => return Err(Errno::EBUSY),
+            name => parse_name(name)?,
+        };
+        dot_lustre::refuse_change(record.fid1, &name)?;
+        let caller = Caller::from(record);
+        let is_on = self.makes_remote_directories() && self.migrates_directories();
+        if !is_on || !self.may_choose_mdts(&caller) {
+            return Err(Errno::EPERM);
+        }
+        let wish = match request.eadata.is_empty() {
+            true => None,
+            false => Some(parse_wish(&request.eadata)?),
+        };
+        let closed = self.close_lease(context, request).await?;
+        let asked = Migration {
+            parent: record.fid1,
+            name: &name,
+            new: record.fid2,
+            caller,
+            now: Timestamp::from_seconds(record.time),
+            names_only: record.bias.contains(Bias::MIGRATE_NSONLY),
+            wish: wish.map(|wish| DirectoryWish { kind: 0, ..wish }),
+        };
+        let done = match closed.is_broken {
+            true => Err(Errno::EAGAIN),
+            false => self.migrate_name(context, &asked).await,
+        };
+        let reply = migrated(closed.is_closed);
+        Ok(match done {
+            Ok(()) => Outcome::ok(reply),
+            Err(errno) => Outcome::failed(errno, reply),
+        })
+    }
+
+    /// Closes the file that the client has leased. A handle that is not there is closed already: the request was sent before.
+    async fn close_lease(
+        &self,
+        context: &Context,
+        request: &MdsReintMigrate,
+    ) -> Result<Closed, Errno> {
+        let nothing = Closed { is_closed: false, is_broken: false };
+        if !request.rec_reint.bias.contains(Bias::CLOSE_MIGRATE) {
+            return Ok(nothing);
+        }
+        let (Some(epoch), Some(data)) = (&request.mdt_ioepoch, &request.close_data) else {
+            return Err(Errno::EPROTO);
+        };
+        let table = context.export.role::<OpenTable>();
+        let held =
+            table.get(epoch.open_handle).map(|file| holds_lease(context, &file, data.handle));
+        end_lease(context, data.handle);
+        let (Some(holds), Some(file)) = (held, table.remove(epoch.open_handle)) else {
+            return Ok(nothing);
+        };
+        self.close_for_client(&context.target, file).await?;
+        Ok(Closed { is_closed: true, is_broken: !holds })
+    }
+}
+
+/// The answer; whether the file of the lease is closed.
+pub(crate) fn migrated(is_closed: bool) -> MdsReintMigrateReply {
+    let valid = if is_closed { Valid::CLOSE_INTENT_EXECED } else { Valid::NONE };
+    let mdt_body = Some(MdtBody { valid, ..MdtBody::default() });
+    MdsReintMigrateReply { mdt_body, ..MdsReintMigrateReply::default() }
+}
