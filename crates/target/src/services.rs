@@ -115,7 +115,7 @@ mod tests {
             fld_query fld_read out_update ldlm_glimpse_enqueue ldlm_plain_enqueue ldlm_extent_enqueue \
             ldlm_flock_enqueue ldlm_ibits_enqueue mds_reint_setattr mds_reint_create \
             mds_reint_link mds_reint_unlink mds_reint_rename mds_reint_open mds_reint_setxattr \
-            mds_reint_resync mds_fid2path mds_reint_migrate";
+            mds_reint_resync mds_fid2path mds_reint_migrate mds_reint_rmentry";
         for line in LINES.iter() {
             assert!(NAMES.split_whitespace().any(|name| name == line.name), "{}", line.name);
         }
