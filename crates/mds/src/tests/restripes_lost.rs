@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sheen_target::testing::TestWorld;
 use sheen_types::{Errno, Fid};
+use sheen_wire::messages::ObdPing;
 use sheen_wire::out::UpdateType;
 
 use super::checks::cut_is_sound;
@@ -99,6 +100,10 @@ fn any_die_at_any_moment(seed: u64, mdts: usize) {
             let mut answer = cluster.begin(&begun, false);
             for round in 0..3 {
                 yield_times(random(80 << round) as u64).await;
+                // Clients that do nothing are not evicted meanwhile.
+                for client in &cluster.clients {
+                    client.inner.call(ObdPing::default()).await;
+                }
                 let victims: Vec<usize> = (0..mdts).filter(|_| random(3) == 0).collect();
                 victims.iter().for_each(|mdt| cluster.kill(*mdt));
                 cut_is_sound(&cluster.durable());
