@@ -303,8 +303,8 @@ pub(crate) const ANSWERED: &[Known] = &[
     ),
     known(
         "MDS_CONNECT reply",
-        &["cdata.flags2.CRUSH", "cdata.flags2.DIR_MIGRATE", "cdata.flags2.DMV_IMP_INHERIT"],
-        "what a directory inherits is kept with it; hashes and migration: see the table of features",
+        &["cdata.flags2.DMV_IMP_INHERIT"],
+        "what a directory inherits is kept with it",
     ),
     known("MDS_CONNECT reply", &["cdata.flags2.FLR", "cdata.flags2.MIRROR_ID_FIX"], "no mirrors"),
     known(
