@@ -247,7 +247,8 @@ impl Sim {
             // Always, as by default, and never.
             keeps_from: [1, 5, 0][(options.seed % 3) as usize],
             squashes: options.extras().hostile,
-            splits_from: (options.moves && options.mdts > 1 && options.seed % 2 == 0).then_some(SPLITS_FROM),
+            splits_from: (options.moves && options.mdts > 1 && options.seed % 2 == 0)
+                .then_some(SPLITS_FROM),
         };
         let cluster = Cluster::new(shape);
         Arc::new(Self {

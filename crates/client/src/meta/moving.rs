@@ -89,7 +89,10 @@ impl Meta {
     /// Whether a name that an MDT does not know at `place` may be elsewhere by now, and is to be looked for again: the
     /// layout has changed since it was asked for.
     pub(super) fn may_have_moved(&self, place: &Place<'_>, tries: &mut Tries) -> bool {
-        let may_have = self.mdts.has_several() && !place.still_counts() && tries.take();
+        let may_have = self.mdts.has_several()
+            && !place.still_counts()
+            && !tries.is_absent_again(place)
+            && tries.take();
         if may_have {
             self.cache.inodes.doubt_striping(place.directory);
         }

@@ -71,7 +71,12 @@ pub(crate) fn timeouts() -> Timeouts {
 
 impl Server {
     /// A node that is down.
-    pub(crate) fn new(nid: Nid, mgs: Nid, hosted: Vec<HostedTarget>, settings: MdtSettings) -> Arc<Self> {
+    pub(crate) fn new(
+        nid: Nid,
+        mgs: Nid,
+        hosted: Vec<HostedTarget>,
+        settings: MdtSettings,
+    ) -> Arc<Self> {
         let (up, starts, past) = (Mutex::new(None), AtomicU64::new(0), Past::default());
         Arc::new(Self { nid, hosted, mgs, settings, up, starts, past })
     }

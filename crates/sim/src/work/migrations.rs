@@ -132,13 +132,13 @@ impl Process {
         let is_new = is_directory && self.sim.begins_migration(found.fid, migration);
         let Migration { wish, names_alone } = migration;
         let alone = if *names_alone { "names of " } else { "" };
-        let text = format!("migrate {alone}{} to {:?} from {:?}", place.path, wish.stripes, wish.first);
+        let text =
+            format!("migrate {alone}{} to {:?} from {:?}", place.path, wish.stripes, wish.first);
         let operation = self.begins(text, &[place]);
         let begin = self.now();
         let moved = self.kernel.migrate(place.parent.node, &place.name, migration).await;
         // What was written before is flushed first, as by an `fsync`.
-        let may_report =
-            self.model(|model| model.losses.may_report(self.client, found.fid, begin));
+        let may_report = self.model(|model| model.losses.may_report(self.client, found.fid, begin));
         match moved {
             Err(Errno::EIO) if may_report || self.sim.was_damaged(found.fid) => {
                 self.sim.end(operation, "data was lost");
