@@ -60,7 +60,8 @@ pub(crate) fn changing(sim: &Sim) -> Vec<Changing> {
 /// They have not.
 pub(crate) async fn comes_to_an_end(sim: &Sim) -> Result<(), String> {
     let limit = sim.now() + SPREAD_WITHIN;
-    while let Some(left) = changing(sim).into_iter().find(|it| it.change != LayoutChange::Migration) {
+    while let Some(left) = changing(sim).into_iter().find(|it| it.change != LayoutChange::Migration)
+    {
         if sim.now() > limit {
             return Err(format!("not ended within {} seconds: {left}", SPREAD_WITHIN.as_secs()));
         }

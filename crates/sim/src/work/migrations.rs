@@ -42,9 +42,11 @@ pub(super) enum MayEndEarly {
     No,
 }
 
-/// What is said of a name or a directory that is where it belongs, or that another command is about.
+/// What is said of a name or a directory that is where it belongs, that another command is about, or that has no place for so
+/// many stripes.
 fn is_answer_to_spreading(errno: Errno) -> bool {
-    is_answer(errno) || matches!(errno, Errno::EALREADY | Errno::EBUSY | Errno::EPERM)
+    let of_stripes = matches!(errno, Errno::E2BIG | Errno::ENOSPC);
+    of_stripes || is_answer(errno) || matches!(errno, Errno::EALREADY | Errno::EBUSY | Errno::EPERM)
 }
 
 impl Process {
@@ -132,13 +134,13 @@ impl Process {
         let is_new = is_directory && self.sim.begins_migration(found.fid, migration);
         let Migration { wish, names_alone } = migration;
         let alone = if *names_alone { "names of " } else { "" };
-        let text = format!("migrate {alone}{} to {:?} from {:?}", place.path, wish.stripes, wish.first);
+        let text =
+            format!("migrate {alone}{} to {:?} from {:?}", place.path, wish.stripes, wish.first);
         let operation = self.begins(text, &[place]);
         let begin = self.now();
         let moved = self.kernel.migrate(place.parent.node, &place.name, migration).await;
         // What was written before is flushed first, as by an `fsync`.
-        let may_report =
-            self.model(|model| model.losses.may_report(self.client, found.fid, begin));
+        let may_report = self.model(|model| model.losses.may_report(self.client, found.fid, begin));
         match moved {
             Err(Errno::EIO) if may_report || self.sim.was_damaged(found.fid) => {
                 self.sim.end(operation, "data was lost");
@@ -168,7 +170,7 @@ impl Process {
         if !self.tag(&found).await {
             return;
         }
-        let count = 1 + self.random().below(u64::from(self.sim.options.mdts) + 2) as u32;
+        let count = 1 + self.random().below(u64::from(self.sim.options.mdts) + 1) as u32;
         let stripes = WishedStripes::Count(NonZeroU32::MIN.saturating_add(count - 1));
         let wish = DirectoryWish { stripes, ..DirectoryWish::default() };
         let operation = self.begins(format!("stripes of {}: {count}", place.path), &[&place]);
