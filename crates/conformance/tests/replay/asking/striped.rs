@@ -43,7 +43,7 @@ async fn unlink_all(it: &Caller, directory: NodeId, names: &[&str]) -> Result<()
     Ok(())
 }
 
-/// e1, in which the directory of the others is made, e2 and e3: directories in two stripes, by a wish and by a default.
+/// e1, in which the directory of all three is made, e2 and e3: directories in two stripes, by a wish and by a default.
 pub(super) async fn two(it: &Caller, script: &Script) -> Result<(), Errno> {
     remote(it, script).await?;
     let e = it.look_up(NodeId::ROOT, "e").await?;
