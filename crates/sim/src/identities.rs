@@ -14,7 +14,7 @@ use sheen_types::{Fid, TargetKind};
 
 use crate::changing::layout_of;
 use crate::damage::LAYOUT;
-use crate::run::Sim;
+use crate::run::{Sim, changes_fids};
 
 /// The extended attribute that says which inode this is.
 pub(crate) const TAG: &str = "trusted.identity";
@@ -54,7 +54,7 @@ fn first_object(store: &dyn Store, fid: Fid) -> Option<Fid> {
 impl Sim {
     /// Whether inodes may get other FIDs in this run.
     pub(crate) fn changes_fids(&self) -> bool {
-        self.options.moves && self.options.mdts > 1
+        changes_fids(self.options)
     }
 
     /// The inode that a FID is of.

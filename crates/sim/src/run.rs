@@ -65,6 +65,11 @@ fn are_on_one_node(options: Options) -> bool {
     options.mdts > 1 && options.seed % ON_ONE_NODE_ONE_IN == ON_ONE_NODE_ONE_IN - 1
 }
 
+/// Whether inodes may get other FIDs: directories migrate, and are split.
+pub(crate) fn changes_fids(options: Options) -> bool {
+    options.moves && options.mdts > 1
+}
+
 fn is_small(seed: u64) -> bool {
     seed % SMALL_ONE_IN == SMALL_ONE_IN - 1
 }
@@ -247,7 +252,8 @@ impl Sim {
             // Always, as by default, and never.
             keeps_from: [1, 5, 0][(options.seed % 3) as usize],
             squashes: options.extras().hostile,
-            splits_from: (options.moves && options.mdts > 1 && options.seed % 2 == 0)
+            restripes: changes_fids(options),
+            splits_from: (changes_fids(options) && options.seed.is_multiple_of(2))
                 .then_some(SPLITS_FROM),
         };
         let cluster = Cluster::new(shape);

@@ -52,6 +52,10 @@ async fn kill_some(sim: &Arc<Sim>) {
         false => wait_for_a_change(sim).await,
     }
     let ending = if power { Ending::LosesPower } else { Ending::Killed };
+    if sim.changes_fids() {
+        let between: Vec<_> = changing::changing(sim).iter().map(ToString::to_string).collect();
+        sim.say(format_args!("between two layouts: {}", between.join(", ")));
+    }
     let dying = mdts.iter().enumerate().filter(|(at, _)| chosen >> at & 1 == 1);
     let outages = dying.map(|(_, number)| {
         let time = faults::part(sim, DOWN_MAX);

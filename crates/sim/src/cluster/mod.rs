@@ -50,6 +50,8 @@ pub(crate) struct Shape {
     pub(crate) keeps_from: u32,
     /// Whether root of other nodes than these is squashed.
     pub(crate) squashes: bool,
+    /// Whether directories are split and merged by command.
+    pub(crate) restripes: bool,
     /// From how many names on directories are split by the MDTs themselves; never if `None`.
     pub(crate) splits_from: Option<u64>,
 }
@@ -100,7 +102,8 @@ impl Cluster {
         if shape.on_one_node {
             first.extend(further.clone().map(mdt));
         }
-        let settings = MdtSettings { squashes: shape.squashes, splits_from: shape.splits_from };
+        let Shape { squashes, restripes, splits_from, .. } = shape;
+        let settings = MdtSettings { squashes, restripes, splits_from };
         let mut servers = vec![Server::new(mgs, mgs, first, settings)];
         for index in 0..shape.osts {
             let ost = place(target(TargetKind::Ost, index), shape.ost_bytes);

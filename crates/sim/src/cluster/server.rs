@@ -36,6 +36,8 @@ pub(crate) struct HostedTarget {
 pub(crate) struct MdtSettings {
     /// Whether root of strange nodes is squashed.
     pub(crate) squashes: bool,
+    /// Whether directories are split and merged by command.
+    pub(crate) restripes: bool,
     /// From how many names on directories are split; never if `None`.
     pub(crate) splits_from: Option<u64>,
 }
@@ -178,6 +180,9 @@ impl Server {
     /// Before it has answered anything.
     fn set(&self, served: &Served) {
         let Role::Mdt(mdt) = &served.role else { return };
+        if self.settings.restripes {
+            mdt.restripe_directories(true);
+        }
         if let Some(names) = self.settings.splits_from {
             mdt.change_restripe_settings(|settings| {
                 settings.splits_automatically = true;

@@ -42,9 +42,11 @@ pub(super) enum MayEndEarly {
     No,
 }
 
-/// What is said of a name or a directory that is where it belongs, or that another command is about.
+/// What is said of a name or a directory that is where it belongs, that another command is about, or that has no place for so
+/// many stripes.
 fn is_answer_to_spreading(errno: Errno) -> bool {
-    is_answer(errno) || matches!(errno, Errno::EALREADY | Errno::EBUSY | Errno::EPERM)
+    let of_stripes = matches!(errno, Errno::E2BIG | Errno::ENOSPC);
+    of_stripes || is_answer(errno) || matches!(errno, Errno::EALREADY | Errno::EBUSY | Errno::EPERM)
 }
 
 impl Process {
@@ -168,7 +170,7 @@ impl Process {
         if !self.tag(&found).await {
             return;
         }
-        let count = 1 + self.random().below(u64::from(self.sim.options.mdts) + 2) as u32;
+        let count = 1 + self.random().below(u64::from(self.sim.options.mdts) + 1) as u32;
         let stripes = WishedStripes::Count(NonZeroU32::MIN.saturating_add(count - 1));
         let wish = DirectoryWish { stripes, ..DirectoryWish::default() };
         let operation = self.begins(format!("stripes of {}: {count}", place.path), &[&place]);
