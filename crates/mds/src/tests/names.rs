@@ -355,6 +355,27 @@ fn an_empty_directory_lists_itself_and_its_parent() {
 }
 
 #[test]
+fn a_directory_is_listed_though_its_parent_lies_on_an_mdt_that_is_not_known_yet() {
+    let world = TestWorld::new(77);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
+            client.mkdir(directory, "below").await.unwrap();
+            let mut links = server.mdt.links(directory).unwrap();
+            links.entries[0].parent = Fid::new(0x7_4000_0401, 1);
+            let mut change = Transaction::new();
+            change.set_xattr(directory, "trusted.link", links.encode());
+            server.store.apply(change).unwrap();
+            assert_eq!(client.readdir(directory, 256).await.len(), 3);
+        },
+        &world,
+    );
+}
+
+#[test]
 fn a_cached_directory_is_revoked_before_a_name_changes() {
     let world = TestWorld::new(8);
     let inner = world.clone();
