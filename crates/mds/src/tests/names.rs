@@ -12,6 +12,7 @@ use sheen_wire::messages::{FldQuery, MdsFid2path, MdsGetRoot, MdsStatfs, Reply, 
 use sheen_wire::text::Text;
 
 use super::harness::{DIRECTORY, REGULAR, Server, run};
+use super::over_mdts::Scene;
 
 /// Bytes that a path may have here.
 const PATH_ROOM: u32 = 16384;
@@ -360,8 +361,8 @@ fn a_directory_is_listed_though_its_parent_lies_on_an_mdt_that_is_not_known_yet(
     let inner = world.clone();
     run(
         async move {
-            let server = Server::start(&inner, 1).await;
-            let client = server.client("c").await;
+            let scene = Scene::new(&inner, 2).await;
+            let (server, client) = (&scene.servers[0], &scene.clients[0]);
             let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
             client.mkdir(directory, "below").await.unwrap();
             let mut links = server.mdt.links(directory).unwrap();
