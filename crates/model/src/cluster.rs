@@ -1,25 +1,31 @@
 //! A cluster in one process and in virtual time: one server node with all targets, two clients.
 
 use std::net::Ipv4Addr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheen_assembly::{NodeConnector, Registrar, Served, TargetLabel};
+use sheen_assembly::{NodeConnector, Registrar, Role, Served, TargetLabel};
 use sheen_client::config::{self, MountOptions};
 use sheen_client::data::DataTargets;
 use sheen_client::locks::CallbackRouter;
-use sheen_client::posix::{Credentials, FileSystem, NodeId, XattrMode};
+use sheen_client::posix::{Credentials, FileSystem, NewNode, NodeId, XattrMode};
+use sheen_layout::directory::{DirectoryWish, WishedStripes};
 use sheen_layout::plan::{END_OF_FILE, Part, Plan, Striping};
 use sheen_node::net::{LNet, NetConfig};
 use sheen_node::rpc::RpcNode;
 use sheen_store_mem::{MemOptions, StoreMem};
 use sheen_target::Timeouts;
-use sheen_types::{Nid, TargetKind, TargetName};
+use sheen_types::{Name, Nid, TargetKind, TargetName};
 use sheen_vnet::Virtual;
 
 const FSNAME: &str = "model";
 const PORT: u16 = 988;
 const OSTS: u16 = 2;
+/// MDTs where directories are in stripes.
+const MDTS: u16 = 4;
+/// The layout of such a directory (`lmv_mds_md_v1`).
+const STRIPED_BYTES: usize = 56 + 16 * MDTS as usize;
 /// `obd_timeout`; nothing fails here, so nothing waits for it.
 const BASE: Duration = Duration::from_secs(100);
 
@@ -30,6 +36,8 @@ pub enum Home {
     Osts,
     /// The first 64 KiB on the MDT, the rest in stripes over all OSTs.
     Mdt,
+    /// On OSTs, of files whose directories are in a stripe on each of four MDTs, but the root.
+    Stripes,
 }
 
 /// What lives as long as a run.
@@ -56,7 +64,8 @@ impl Cluster {
         let io = world.world();
         world.run(async move {
             let server = node(&io, 1).await;
-            let served = serve(&io, &server).await;
+            let mdts = if home == Home::Stripes { MDTS } else { 1 };
+            let served = serve(&io, &server, mdts).await;
             let mut nodes = vec![server];
             let mut clients = Vec::new();
             for last in [2, 3] {
@@ -64,8 +73,10 @@ impl Cluster {
                 clients.push(mount(&io, &client).await);
                 nodes.push(client);
             }
-            if home == Home::Mdt {
-                begin_on_mdt(&clients[0]).await;
+            match home {
+                Home::Osts => {}
+                Home::Mdt => begin_on_mdt(&clients[0]).await,
+                Home::Stripes => stripe_directories(&clients[0]).await,
             }
             let clients = clients.try_into().map_err(drop).expect("two were mounted");
             Self { clients, _served: served, _nodes: nodes }
@@ -73,18 +84,23 @@ impl Cluster {
     }
 }
 
-async fn serve(world: &sheen_io::World, node: &Arc<RpcNode>) -> Vec<Arc<Served>> {
+async fn serve(world: &sheen_io::World, node: &Arc<RpcNode>, mdts: u16) -> Vec<Arc<Served>> {
     let name =
         |kind, index| TargetLabel::Target(TargetName { fsname: FSNAME.to_owned(), kind, index });
     let osts = (0..OSTS).map(|index| name(TargetKind::Ost, index));
-    let plan = [TargetLabel::Mgs, name(TargetKind::Mdt, 0)].into_iter().chain(osts);
+    let mdts = (0..mdts).map(|index| name(TargetKind::Mdt, index));
+    let plan = std::iter::once(TargetLabel::Mgs).chain(mdts).chain(osts);
     let mut served = Vec::new();
     for kind in plan {
         node.answer_at(kind.portals());
         let store = Arc::new(StoreMem::new(MemOptions::default()));
         let timeouts = Timeouts::from_base(BASE);
         let started = Served::start(kind, store, node, world.clone(), timeouts).await;
-        served.push(Arc::new(started.expect("an empty store starts")));
+        let started = started.expect("an empty store starts");
+        if let Role::Mdt(mdt) = &started.role {
+            mdt.make_remote_directories(true);
+        }
+        served.push(Arc::new(started));
     }
     let registrar = Arc::new(Registrar::new(node, world, vec![nid(1)]));
     registrar.connect().await.expect("the MGS is here");
@@ -105,6 +121,26 @@ async fn mount(world: &sheen_io::World, node: &Arc<RpcNode>) -> FileSystem {
     let data = DataTargets::new(world.clone());
     let mounted = config::mount(world.clone(), connector, router, data, options, None).await;
     mounted.unwrap_or_else(|error| panic!("mount: {error:?}"))
+}
+
+/// New directories are in stripes on all MDTs.
+async fn stripe_directories(client: &FileSystem) {
+    let count =
+        NonZeroU32::new(u32::from(MDTS)).map_or(WishedStripes::Unsaid, WishedStripes::Count);
+    let default = DirectoryWish { stripes: count, ..DirectoryWish::default() };
+    let (root, value) = (Credentials::root(), default.to_ea().encode());
+    client.getattr(&root, NodeId::ROOT).await.expect("a root");
+    let set = client
+        .setxattr(&root, NodeId::ROOT, b"sheen.directory_default", value, XattrMode::Any)
+        .await;
+    set.expect("a legal default");
+    let name = Name::new(b"probe").expect("a legal name");
+    let made = client.make_node(&root, NodeId::ROOT, &name, 0o755, NewNode::Directory).await;
+    let node = made.expect("a new directory").node;
+    let stripes = client.getxattr(&root, node, b"sheen.directory_stripes").await;
+    assert_eq!(stripes.map(|it| it.len()), Ok(STRIPED_BYTES), "in stripes");
+    client.forget(node, 1);
+    client.rmdir(&root, NodeId::ROOT, &name).await.expect("an empty directory");
 }
 
 /// New files begin on the MDT.

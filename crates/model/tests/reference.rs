@@ -30,3 +30,8 @@ fn two_clients_see_what_posix_says() {
 fn two_clients_see_what_posix_says_of_files_that_begin_on_the_mdt() {
     compare(Home::Mdt);
 }
+
+#[test]
+fn two_clients_see_what_posix_says_of_directories_in_stripes() {
+    compare(Home::Stripes);
+}

@@ -339,3 +339,24 @@ fn echoed(enqueue: &EnqueueRequest) -> LockFlags {
         | WireFlags::REPLAY;
     LockFlags::from_request(enqueue.flags & asked)
 }
+
+#[cfg(test)]
+mod tests {
+    use sheen_wire::messages::{MdsReintMigrate, MdsReintRmentry};
+
+    use super::*;
+
+    #[test]
+    fn a_migration_and_a_bare_name_s_removal_cancel_locks_early() {
+        let dlm_req = Some(LdlmRequest::cancel(vec![LockHandle(7)]));
+        let migrate = MdsReintMigrate { dlm_req: dlm_req.clone(), ..MdsReintMigrate::default() };
+        let remove = MdsReintRmentry { dlm_req: dlm_req.clone(), ..MdsReintRmentry::default() };
+        for request in [Request::from(migrate), Request::from(remove)] {
+            let found = cancelled_early(&request);
+            assert_eq!(
+                found.map(|(locks, first)| (Some(locks.clone()), first)),
+                Some((dlm_req.clone(), 0))
+            );
+        }
+    }
+}

@@ -17,8 +17,8 @@ use crate::cache::{Inode, ReplyAttributes};
 use crate::call;
 use crate::types::Credentials;
 
-/// How often the layout of a directory may change under one question.
-const TRIES_MAX: u32 = 4;
+/// How often the layout of a directory may change under one question, or what MDTs say of it not agree yet.
+const TRIES_MAX: u32 = 9;
 
 impl Meta {
     /// Whether locks cover all attributes of an inode that MDTs keep: of a directory in stripes those of all of them.
@@ -42,7 +42,8 @@ impl Meta {
     /// Asks for those attributes of `inode` that no lock covers, with locks on them. One RPC, and one for each stripe, all of
     /// those at once.
     pub(crate) async fn refresh(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
-        for _ in 0..TRIES_MAX {
+        for tried in 0..TRIES_MAX {
+            self.pause_between(tried).await;
             let is_covered = inode.state().attributes_covered();
             if !is_covered {
                 self.getattr(who, inode).await?;

@@ -29,8 +29,8 @@ use crate::types::Credentials;
 const CHUNKS_AHEAD: usize = 2;
 /// Bytes of a stripe that are asked for at once, at least: a directory of many stripes is kept in as many bytes as any.
 const STRIPE_BYTES_MIN: usize = 2 * PAGE_SIZE;
-/// How often the layout of a directory may change under one reading.
-const TRIES_MAX: u32 = 4;
+/// How often the layout of a directory may change under one reading, or what MDTs say of it not agree yet.
+const TRIES_MAX: u32 = 9;
 
 impl Meta {
     /// Whether a directory is known to lie in stripes.
@@ -64,7 +64,8 @@ impl Meta {
         let removed = || Arc::new(Chunk::of_removed(position.hash));
         let mut last = last.map(|last| last.stripes().to_vec()).unwrap_or_default();
         let mut unsure = None;
-        for _ in 0..TRIES_MAX {
+        for tried in 0..TRIES_MAX {
+            self.pause_between(tried).await;
             let layout = master.state().master_layout().map(|(layout, _)| Arc::clone(layout));
             let Some(layout) = layout else {
                 return self.chunk_of(who, master, position.hash, CHUNK_BYTES).await;

@@ -52,6 +52,7 @@ impl Meta {
     ) -> Result<(), Errno> {
         let mut tries = Tries::default();
         loop {
+            self.pause_between(tries.taken()).await;
             match self.migrate_as_found(who, (parent, name), wish, names_only).await {
                 // Its inode has moved, with another one of its names, or the layout has changed.
                 Err(Errno::ESTALE) if tries.take() => self.cache.inodes.doubt_striping(parent),

@@ -12,12 +12,20 @@
 //! Cost, while a layout changes only: a lookup more for each name that has not moved, two more for one that is absent, and a lookup
 //! before what removes a name.
 
+use std::time::Duration;
+
 use sheen_types::{Errno, Name};
 
 use super::place::Tries;
 use super::{LookupDepth, Meta};
 use crate::cache::{Inode, Pin, Place};
 use crate::types::Credentials;
+
+/// How long is waited before the third question that MDTs have not agreed about, and twice as long before each further one.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Directories above one that are looked for when it is not there any more.
+const ABOVE_MAX: usize = 64;
 
 impl Meta {
     /// While names of its directory are being moved: the stripe in which a name may still be.
@@ -132,23 +140,69 @@ impl Meta {
             && tries.take()
     }
 
-    /// Looks for the inode that has taken the place of a directory, by its last name; notes it if there is one. Answers whether
-    /// a directory of that name is there that may have: one that has changed, and need not have its stripes any more. What has taken
-    /// the place of the directory that has that name is not looked for: names that were seen may lead round in a circle.
+    /// Looks for the inode that has taken the place of a directory, by its last name; notes it if there is one. The directories
+    /// above are looked for first, from the top, as far as they were seen: they may have moved, too. Answers whether the
+    /// directory may be elsewhere: not if what is above is known not to have its name, or this client has removed it.
     pub(crate) async fn follow_moved(&self, who: &Credentials, directory: &Inode) -> bool {
-        let named = {
+        if !self.mdts.has_several() || directory.state().directory.removed {
+            return false;
+        }
+        for above in self.above(directory).into_iter().rev() {
+            if !self.is_in_place(who, &above).await {
+                self.follow_by_name(who, &above).await;
+            }
+        }
+        self.follow_by_name(who, directory).await
+    }
+
+    /// The directories above, as they were seen last, the nearest first; those that other ones have taken the place of by
+    /// those. Names that were seen may lead round in a circle.
+    fn above(&self, directory: &Inode) -> Vec<Pin> {
+        let mut above: Vec<Pin> = Vec::new();
+        let mut parent = directory.state().directory.last_name.as_deref().map(|it| it.0);
+        while let Some(next) = parent.and_then(|node| self.cache.inodes.pin_node(node)) {
+            let next = self.current(next);
+            let is_seen = next.fid == directory.fid || above.iter().any(|it| it.fid == next.fid);
+            if is_seen || above.len() == ABOVE_MAX {
+                break;
+            }
+            parent = next.state().directory.last_name.as_deref().map(|it| it.0);
+            above.push(next);
+        }
+        above
+    }
+
+    /// Whether it is known that no other inode has taken the place of a directory. No RPC where locks cover that, else one.
+    async fn is_in_place(&self, who: &Credentials, directory: &Inode) -> bool {
+        let is_covered = {
             let state = directory.state();
-            let is_lost = !state.directory.removed && state.moved_to().is_none();
-            state.directory.last_name.as_deref().filter(|_| is_lost).cloned()
+            let is_master = state.master_layout().is_some_and(|(_, is_covered)| is_covered);
+            is_master || state.directory.is_whole_covered
         };
-        let Some((parent, name)) = named.filter(|_| self.mdts.has_several()) else { return false };
-        let Some(parent) = self.cache.inodes.pin_node(parent) else { return false };
+        is_covered
+            || self.rights(who, directory).await.is_ok()
+                && !directory.state().is_stripe_of_unknown()
+    }
+
+    /// As [`Self::follow_moved`], where what is above was followed.
+    async fn follow_by_name(&self, who: &Credentials, directory: &Inode) -> bool {
+        if directory.state().moved_to().is_some() {
+            return true;
+        }
+        let named = directory.state().directory.last_name.as_deref().cloned();
+        let Some((parent, name)) = named else { return true };
+        let Some(parent) = self.cache.inodes.pin_node(parent) else { return true };
         let parent = self.current(parent);
-        let Ok(Some(found)) = self.find_as_known(who, &parent, &name).await else { return false };
+        let found = match self.find_as_known(who, &parent, &name).await {
+            Ok(Some(found)) => found,
+            Ok(None) => return false,
+            Err(_) => return true,
+        };
         // Which stripes it has says its own MDT.
-        if self.fetch_striping(who, &found).await.is_ok()
-            && self.cache.inodes.note_moved(directory, &found)
-        {
+        if self.fetch_striping(who, &found).await.is_err() {
+            return true;
+        }
+        if self.cache.inodes.note_moved(directory, &found) {
             tracing::debug!(from = %directory.fid, to = %found.fid, "a directory was moved");
             return true;
         }
@@ -158,7 +212,10 @@ impl Meta {
             && state.master_layout().is_some_and(|(layout, _)| layout.version() > 1)
     }
 
-    /// As a lookup, by how the directory lies as far as that is known, or one question says.
+    /// As a lookup, of a directory of which one question at most says how it lies.
+    ///
+    /// # Errors
+    /// `ESTALE` where another inode has taken its place, or its layout changes meanwhile.
     async fn find_as_known(
         &self,
         who: &Credentials,
@@ -169,10 +226,22 @@ impl Meta {
             Some(place) => place,
             None => {
                 self.rights(who, parent).await?;
-                self.last_known_place(parent, name)?
+                self.known_place(parent, name)?.ok_or(Errno::ESTALE)?
             }
         };
-        self.find_placed(who, &place, name, LookupDepth::Name).await
+        match self.find_placed(who, &place, name, LookupDepth::Name).await? {
+            None if !place.still_counts() => Err(Errno::ESTALE),
+            found => Ok(found),
+        }
+    }
+
+    /// Waits before a question is asked again for the second time and more: a change of a layout is done on one MDT a little
+    /// before another one.
+    pub(super) async fn pause_between(&self, tried: u32) {
+        if tried > 1 {
+            let clock = &self.world.clock;
+            clock.sleep_until(clock.now() + PAUSE * (1 << (tried - 2).min(7))).await;
+        }
     }
 
     /// The directory itself, or the one that has taken its place as far as is known.

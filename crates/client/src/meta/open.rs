@@ -230,6 +230,7 @@ impl Meta {
         let flags = wire_flags(OpenFlags(0));
         let mut tries = Tries::default();
         loop {
+            self.pause_between(tries.taken()).await;
             let moved = self.moved(parent);
             let parent = moved.as_deref().map_or(parent, |moved| moved);
             let place = match self.place_of_existing(who, parent, name).await {
@@ -263,6 +264,7 @@ impl Meta {
     ) -> Result<OpenedInode, Errno> {
         let mut tries = Tries::default();
         loop {
+            self.pause_between(tries.taken()).await;
             let moved = self.moved(parent);
             let parent = moved.as_deref().map_or(parent, |moved| moved);
             let place = match self.place_of_existing(who, parent, name).await {

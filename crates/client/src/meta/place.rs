@@ -3,7 +3,7 @@
 //! The layout of a directory comes with its attributes, whenever those are asked for (`OBD_MD_MEA`), so a name that is looked up
 //! from the root costs nothing more. Where it is not known, as of a directory that was just made, it is asked for: one RPC,
 //! and none where there is one MDT. What an MDT refuses with `ESTALE` is tried again by the layout as it is then, at most
-//! [`TRIES_MAX`] times.
+//! [`TRIES_MAX`] times, with pauses ([`Meta::pause_between`]).
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use super::Meta;
 use crate::cache::{Inode, InodeState, Place, Striping};
 use crate::types::{Credentials, FileType, NameInvalidation, StaleName};
 
-/// How often a call about a name is sent by another layout than before.
-const TRIES_MAX: u32 = 4;
+/// How often a call about a name is sent by another layout than before, or by the same where MDTs do not agree yet.
+const TRIES_MAX: u32 = 8;
 
 /// What an answer says of how a directory lies.
 pub(super) enum SaidStriping {
@@ -74,6 +74,11 @@ pub(super) fn said_default(body: &MdtBody, default: &Bytes) -> Option<DirectoryW
 }
 
 impl Tries {
+    /// How many were taken.
+    pub(super) fn taken(&self) -> u32 {
+        self.0
+    }
+
     /// Whether there is one more; that is taken.
     pub(super) fn take(&mut self) -> bool {
         let is_left = self.0 < TRIES_MAX;
@@ -180,11 +185,7 @@ impl Meta {
     }
 
     /// By what was last known, current or not.
-    pub(super) fn last_known_place<'a>(
-        &self,
-        directory: &'a Inode,
-        name: &Name,
-    ) -> Result<Place<'a>, Errno> {
+    fn last_known_place<'a>(&self, directory: &'a Inode, name: &Name) -> Result<Place<'a>, Errno> {
         let layout = directory.state().master_layout().map(|(layout, _)| Arc::clone(layout));
         match layout {
             Some(layout) => self.place_by(directory, layout, name),

@@ -74,6 +74,7 @@ impl Meta {
     ) -> Result<bool, Errno> {
         let mut tries = Tries::default();
         loop {
+            self.pause_between(tries.taken()).await;
             let moved = (self.moved(from.0), self.moved(to.0));
             let from = (moved.0.as_deref().map_or(from.0, |moved| moved), from.1);
             let to = (moved.1.as_deref().map_or(to.0, |moved| moved), to.1);

@@ -99,6 +99,7 @@ impl Meta {
     ) -> Result<bool, Errno> {
         let mut tries = Tries::default();
         loop {
+            self.pause_between(tries.taken()).await;
             let moved = self.moved(parent);
             let parent = moved.as_deref().map_or(parent, |moved| moved);
             let place = match self.place_of_existing(who, parent, name).await {

@@ -66,6 +66,8 @@ pub(crate) fn offer_to_mdt() -> ObdConnectData {
             | ConnectFlags2::DOM_LVB
             | ConnectFlags2::ATOMIC_OPEN_LOCK
             | ConnectFlags2::BATCH_RPC
+            | ConnectFlags2::DIR_MIGRATE
+            | ConnectFlags2::CRUSH
             | ConnectFlags2::MDT_IDENTITY,
         version: VERSION,
         grant: GRANT_BYTES,

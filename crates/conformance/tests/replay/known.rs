@@ -272,12 +272,12 @@ pub(crate) const ANSWERED: &[Known] = &[
     known(
         "LLOG_ORIGIN_HANDLE_READ_HEADER reply",
         &["llog_log_hdr.*"],
-        "one MDT less in the log; its size and time differ",
+        "the captured logs are older and have been changed; size and time differ",
     ),
     known(
         "LLOG_ORIGIN_HANDLE_NEXT_BLOCK reply",
         &["eadata*", "llogd_body.*"],
-        "one MDT less in the log; llog `capture` shows equal logs for equal clusters",
+        "the same; llog `capture` shows equal logs for equal clusters",
     ),
     known(
         "LLOG_ORIGIN_HANDLE_NEXT_BLOCK reply",
@@ -357,7 +357,7 @@ pub(crate) const ANSWERED: &[Known] = &[
     known(
         "MGS_CONFIG_READ reply",
         &["mgs_config_res.offset", "mgs_config_res.size"],
-        "one MDT less in the table of targets, and the other in another place",
+        "the captured targets have been started more often, in another order",
     ),
     known("MGS_CONFIG_READ bulk", &["bulk*"], "as before"),
     known(

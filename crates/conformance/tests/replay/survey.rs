@@ -27,7 +27,7 @@ impl How {
 }
 
 const CUT: &str = "cut at 512 or 300 bytes per packet: its requests are not whole";
-const DNE: &str = "directories that are migrated are not built";
+const DNE: &str = "directories that are migrated: not tried yet";
 const SEL: &str = "self-extending layouts are not built";
 const LIMITS: &str =
     "the server's `dom_stripesize` changes in it, of which the capture has nothing";
@@ -121,8 +121,8 @@ const MDT_TWO: &str =
     "most of it goes to a second MDT, and its targets go away; ours are stopped one at a time";
 const CROSS_RENAMES: &str = "renames between MDTs that are replayed (994 messages): which of them its servers had lost, each by \
     itself, ours cannot be made to lose";
-const RESTRIPE: &str = "directories that are split and merged while they are used (1,218 messages): striped \
-    directories are not built";
+const RESTRIPE: &str =
+    "directories that are split and merged while they are used (1,218 messages): not tried yet";
 const SIZES: &str = "striped files from before the capture, of which the capture has no layout; \
     `trusted.som` is not shown as an attribute here";
 const LISTED: &str =

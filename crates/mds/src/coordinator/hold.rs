@@ -180,7 +180,7 @@ impl Mdt {
 
     /// Waits until all of the MDTs are there, while nothing is excluded on any: else one that is away would stop, on the other
     /// MDTs, all that is about the same names and inodes.
-    async fn until_there(&self, target: &Target, mdts: impl Iterator<Item = &MdtIndex>) {
+    pub(super) async fn until_there(&self, target: &Target, mdts: impl Iterator<Item = &MdtIndex>) {
         for mdt in mdts {
             let is_away = || self.partner(*mdt).is_ok_and(|channel| comes_back(channel.state()));
             while mdt.0 != self.index && is_away() {

@@ -81,8 +81,12 @@ impl Mdt {
                 continue;
             }
             if held.child(to, name).is_some() {
-                let name = name.as_bytes().escape_ascii();
-                tracing::debug!(%master, %name, "a name is in two stripes of a directory");
+                // The restriper comes here again and again, and says it once.
+                if by.request().is_some() {
+                    let name = name.as_bytes().escape_ascii();
+                    tracing::error!(%master, %name,
+                        "a name is in two stripes of a directory: check the file system with sheen fsck");
+                }
                 return Err(Errno::EEXIST);
             }
             let mut parts = Parts::new(self, by);

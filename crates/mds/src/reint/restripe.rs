@@ -52,7 +52,7 @@ impl Mdt {
         if !is_on || !self.may_choose_mdts(&caller) {
             return Err(Errno::EPERM);
         }
-        if self.is_remote(child.fid) {
+        if self.mdt_of(&context.target, child.fid).await?.0 != self.index {
             let mdt_body = Some(remote::named(child.fid));
             let reply = MdsReintCreateReply { mdt_body, ..Default::default() };
             return Ok(Some(Outcome::failed(Errno::EREMOTE, reply)));

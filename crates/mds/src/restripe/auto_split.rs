@@ -122,7 +122,7 @@ impl Mdt {
             Some(_) => return Err(Errno::ESTALE),
         };
         // The first stripe lies beside the master, and sees to it.
-        if self.is_remote(directory) || directory == Fid::ROOT {
+        if directory == Fid::ROOT || self.mdt_of(target, directory).await?.0 != self.index {
             return Ok(());
         }
         let mdts = u32::try_from(self.sequences.other_mdts().len()).unwrap_or(u32::MAX);

@@ -25,7 +25,7 @@ use sheen_types::{Errno, Fid, InodeBits, Instant, LockMode, Name};
 use super::list;
 use crate::Mdt;
 use crate::coordinator::{Initiator, NameMoved, Order, RestripeEnd};
-use crate::directory::{parse_key, parse_value};
+use crate::directory::{key, parse_key, parse_value};
 use crate::striped::{layout_in, master_in, parse_layout};
 use crate::xattrs::LMV;
 
@@ -55,7 +55,7 @@ struct Progress {
     is_dirty: bool,
     /// In this pass a name could not be moved.
     is_blocked: bool,
-    /// That a name is in two stripes was logged.
+    /// What only a repair can end was logged.
     has_said: bool,
     /// The layout of the master, while it is believed.
     layout: Option<Arc<DirectoryLayout>>,
@@ -250,11 +250,11 @@ impl Mdt {
         target: &Target,
         directory: Fid,
     ) -> Result<Option<DirectoryLayout>, Errno> {
-        if !self.is_remote(directory) {
+        let mdt = self.mdt_of(target, directory).await?;
+        if mdt.0 == self.index {
             self.inode(directory)?;
             return layout_in(&*self.store, directory);
         }
-        let mdt = self.mdt_of(target, directory).await?;
         if !self.is_there(mdt) {
             return Err(Errno::EAGAIN);
         }
@@ -283,32 +283,22 @@ impl Mdt {
             }
         };
         if of_master.version() != layout.version() || !of_master.is_restriping() {
-            tracing::warn!(target = target.name(), %stripe, %master,
-                "a stripe says that names are being moved, and its directory does not: check the file system with sheen fsck");
+            if !std::mem::replace(&mut progress.has_said, true) {
+                tracing::warn!(target = target.name(), %stripe, %master,
+                    "a stripe says that names are being moved, and its directory does not: check the file system with sheen fsck");
+            }
             return Ok(Step::Waits);
         }
         let entries = self.store.scan(stripe, &progress.from, SCANNED).map_err(store_errno)?;
         let (misplaced, last) = self.misplaced(&entries, number, &of_master, target).await?;
         progress.is_dirty |= !misplaced.names.is_empty() || misplaced.is_blocked;
         progress.is_blocked |= misplaced.is_blocked;
-        for names in misplaced.names.chunks(AT_ONCE) {
-            let by = Initiator::Mdt(target);
-            let moves = names.iter().map(|name| self.move_name(by, master, &of_master, name));
-            for moved in all(moves.collect()).await {
-                match moved {
-                    Ok(NameMoved::Done | NameMoved::AlreadyThere | NameMoved::Absent) => {}
-                    Err(errno) => {
-                        progress.is_blocked = true;
-                        if errno == Errno::EEXIST
-                            && !std::mem::replace(&mut progress.has_said, true)
-                        {
-                            tracing::error!(target = target.name(), %master, %stripe,
-                                "a name is in two stripes of a directory, whose change cannot end: check the file system with sheen fsck");
-                        }
-                        tracing::debug!(target = target.name(), %stripe, %errno, "a name is moved later");
-                    }
-                }
-            }
+        let (names, later) = misplaced.names.split_at(misplaced.names.len().min(AT_ONCE));
+        self.move_names(target, (stripe, master), (names, &of_master), progress).await;
+        if let (Some(last), false) = (names.last(), later.is_empty()) {
+            progress.from = [&key(last.as_bytes())[..], &[0]].concat();
+            progress.layout = Some(of_master);
+            return Ok(Step::More);
         }
         if entries.len() == SCANNED
             && let Some(last) = last
@@ -327,6 +317,30 @@ impl Mdt {
                 Ok(Step::More)
             }
             (false, false) => self.end_stripe(target, stripe, layout).await,
+        }
+    }
+
+    /// Moves these names of a stripe, all at once.
+    async fn move_names(
+        &self,
+        target: &Arc<Target>,
+        (stripe, master): (Fid, Fid),
+        (names, layout): (&[Name], &DirectoryLayout),
+        progress: &mut Progress,
+    ) {
+        let by = Initiator::Mdt(target);
+        let moves = names.iter().map(|name| self.move_name(by, master, layout, name));
+        for moved in all(moves.collect()).await {
+            let errno = match moved {
+                Ok(NameMoved::Done | NameMoved::AlreadyThere | NameMoved::Absent) => continue,
+                Err(errno) => errno,
+            };
+            progress.is_blocked = true;
+            if errno == Errno::EEXIST && !std::mem::replace(&mut progress.has_said, true) {
+                tracing::error!(target = target.name(), %master, %stripe,
+                    "a name is in two stripes of a directory, whose change cannot end: check the file system with sheen fsck");
+            }
+            tracing::debug!(target = target.name(), %stripe, %errno, "a name is moved later");
         }
     }
 

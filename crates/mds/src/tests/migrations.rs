@@ -6,10 +6,11 @@ use sheen_layout::directory::{
 };
 use sheen_store::{Store, Transaction};
 use sheen_target::testing::TestWorld;
-use sheen_types::{Errno, Fid, MdtIndex};
+use sheen_types::{Errno, Fid, InodeBits, LockMode, MdtIndex};
+use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::lmv::{LmvEa, LmvHash};
 use sheen_wire::md::{AttrValid, Bias, MdsOpenFlags, RecRename, ReintOp};
-use sheen_wire::messages::{MdsGetRoot, MdsReintMigrate, Reply};
+use sheen_wire::messages::{LdlmCancel, LdlmEnqueue, MdsGetRoot, MdsReintMigrate, Reply};
 use sheen_wire::out::UpdateType;
 use sheen_wire::text::Text;
 
@@ -663,7 +664,15 @@ fn what_waits_for_the_end_of_a_migration_is_added() {
         let file = there.make(target, "file", REGULAR | 0o644).await.expect("made");
         let far = here.make(ROOT, "far", REGULAR | 0o644).await.expect("made");
         scene.settle(&inner).await;
-        scene.way(1, 0).hold(Some(UpdateType::RECORD));
+        // When the stripe of before is excluded, the end waits for a lock on the master.
+        let reader = scene.servers[1].client("reader").await;
+        let dlm_req = reader.dlm(master, LockMode::Pr, InodeBits::UPDATE);
+        let mine = dlm_req.handles[0];
+        let answer = reader.inner.call(LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() }).await;
+        let Some(Reply::LdlmEnqueue(reply)) = answer.reply else { panic!("{answer:?}") };
+        let lock = reply.dlm_rep.expect("a lock").handle;
+        reader.keep(mine, lock);
+        reader.hold_on();
         let value = wish.to_ea().encode();
         let ending = there.clone();
         let end = async move {
@@ -698,7 +707,8 @@ fn what_waits_for_the_end_of_a_migration_is_added() {
         }
         inner.sleep(std::time::Duration::from_secs(1)).await;
         assert!(done.lock().is_empty(), "{:?}", done.lock());
-        scene.way(1, 0).hold(None);
+        let dlm_req = LdlmRequest::cancel(vec![lock]);
+        reader.inner.call(LdlmCancel { dlm_req, ..LdlmCancel::default() }).await;
         inner.sleep(std::time::Duration::from_secs(5)).await;
         let mut done = done.lock().clone();
         done.sort_by_key(|(kind, _)| *kind);

@@ -274,3 +274,35 @@ fn a_listing_goes_on_until_its_client_has_given_up_the_lock_that_the_move_waits_
     };
     run(test, &world);
 }
+
+#[test]
+fn a_request_that_is_sent_again_says_that_the_file_is_closed_and_squashed_root_is_refused() {
+    let world = TestWorld::new(917);
+    let inner = world.clone();
+    let test = async move {
+        let (scene, _osts) = with_osts(&inner).await;
+        let here = &scene.clients[0];
+        let d = here.mkdir(ROOT, "d").await.expect("made");
+        let opened = here.create(d, "f").await.expect("made");
+        here.close(&opened).await.expect("closed");
+        here.make(d, "g", REGULAR | 0o644).await.expect("made");
+        let master = scene.migrate(1, (ROOT, "d"), &to(1, 1)).await.expect("it begins");
+        let leased = lease(here, opened.body.fid1, OpenHandle(0)).await.expect("a lease");
+        let request = under_lease(here, (master, "f"), &leased);
+        let call = TestCall::new(request).tagged(here.next_tag());
+        let xid = sheen_types::Xid(0x5000_0000);
+        let first = TestCall { xid: Some(xid), ..call.clone() };
+        for call in [first, call.resent(xid)] {
+            let answer = here.inner.call_with(call).await.expect("an answer");
+            assert_eq!(answer.errno(), None);
+            let Some(Reply::MdsReintMigrate(reply)) = &answer.reply else { panic!("{answer:?}") };
+            let body = reply.mdt_body.as_ref().expect("a body");
+            assert!(body.valid.contains(Valid::CLOSE_INTENT_EXECED));
+        }
+        scene.servers[0].mdt.change_root_squash(|squash| squash.set_root("99:98")).expect("set");
+        let squashed = scene.migrate(0, (master, "g"), &to(1, 1)).await;
+        assert_eq!(squashed, Err(Errno::EPERM));
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}

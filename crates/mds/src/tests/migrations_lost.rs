@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sheen_layout::directory::DirectoryLayout;
+use sheen_layout::directory::{DirectoryLayout, DirectoryWish};
 use sheen_target::testing::TestWorld;
 use sheen_types::{Errno, Fid, MdtIndex};
 use sheen_wire::md::{AttrValid, RecSetattr, ReintOp};
@@ -44,6 +44,10 @@ impl Cluster {
     }
 
     fn ending(&self, master: Fid, first: u16) -> Operation {
+        self.ending_by(master, &to(first, 1))
+    }
+
+    fn ending_by(&self, master: Fid, wish: &DirectoryWish) -> Operation {
         let mdt = self.index_of(master);
         let rec_reint = sheen_wire::md::RecSetxattr {
             opcode: sheen_wire::md::ReintOp::SETXATTR,
@@ -53,7 +57,7 @@ impl Cluster {
         let request = MdsReintSetxattr {
             rec_reint,
             name: Some(Text::new("trusted.lmv")),
-            eadata: to(first, 1).to_ea().encode(),
+            eadata: wish.to_ea().encode(),
             ..Default::default()
         };
         self.operation(mdt, request)
@@ -214,4 +218,87 @@ fn a_replayed_chmod_is_made_of_what_has_become_a_stripe() {
         cluster.settle().await;
     };
     run(test, &world);
+}
+
+/// A directory of stripes on all MDTs, with directories in it, moves to stripes on all, while any MDTs die at any moment and names come
+/// and go.
+fn stripes_die_at_any_moment(seed: u64, mdts: usize) {
+    let world = TestWorld::new(seed);
+    let inner = world.clone();
+    let test = async move {
+        let mut cluster = Cluster::new(&inner, mdts).await;
+        cluster.meet().await;
+        let random = |below: usize| inner.world().random.number() as usize % below;
+        let (made, mut master) = cluster.mkdir(0, ROOT, "moving");
+        assert_eq!(cluster.execute(&made).await, None);
+        for name in NAMES {
+            let client = &cluster.clients[0];
+            match name {
+                "d" | "e" => drop(client.mkdir(master, name).await.expect("made")),
+                _ => drop(client.make(master, name, REGULAR | 0o644).await.expect("made")),
+            }
+        }
+        for round in 0..2 {
+            let first = (cluster.index_of(master) + 1) % mdts;
+            let wish = |first: usize| to(first as u16, mdts as u32);
+            let begin = |cluster: &Cluster, mdt: usize, place: (Fid, &str), first: usize| {
+                let new = cluster.clients[mdt].next_fid();
+                let request = migrate_request(&cluster.clients[mdt], place, new, &wish(first));
+                (cluster.operation(mdt, request), new)
+            };
+            let (operation, new) = begin(&cluster, first, (ROOT, "moving"), first);
+            die_meanwhile(&mut cluster, &operation, &random).await;
+            assert_eq!(cluster.child(0, ROOT, "moving"), Some(new), "{round}");
+            master = new;
+            let layout = cluster.layout_of(master).expect("it has one");
+            let all = stripes(&layout);
+            let mut added = Vec::new();
+            for name in NAMES {
+                let found =
+                    all.iter().find_map(|it| cluster.child(cluster.index_of(*it), *it, name));
+                let child = found.expect("it is in one");
+                let now = all[layout.places(name.as_bytes()).expect("known").now as usize];
+                let (mdt, first) = match name {
+                    "d" | "e" => (cluster.index_of(now), cluster.index_of(now)),
+                    _ => (cluster.index_of(child), first),
+                };
+                let (operation, _) = begin(&cluster, mdt, (master, name), first);
+                die_meanwhile(&mut cluster, &operation, &random).await;
+                assert!(cluster.child(cluster.index_of(now), now, name).is_some(), "{name}");
+                let new = format!("n{round}{name}");
+                let place = all[layout.places(new.as_bytes()).expect("known").now as usize];
+                let client = &cluster.clients[cluster.index_of(place)];
+                client.make(place, &new, REGULAR | 0o644).await.expect("made");
+                // It is not replayed here.
+                let server = &cluster.servers[cluster.index_of(place)];
+                server.node.target.sync().await.expect("it is well");
+                added.push((place, new));
+            }
+            for name in ["d", "e"] {
+                let found =
+                    all.iter().find_map(|it| cluster.child(cluster.index_of(*it), *it, name));
+                let sub = found.expect("it is in one");
+                let operation = cluster.ending_by(sub, &wish(cluster.index_of(sub)));
+                die_meanwhile(&mut cluster, &operation, &random).await;
+            }
+            let operation = cluster.ending_by(master, &wish(first));
+            die_meanwhile(&mut cluster, &operation, &random).await;
+            let layout = cluster.layout_of(master).expect("it has one");
+            assert_eq!((layout.change(), stripes(&layout).len()), (None, mdts));
+            for (place, name) in added {
+                let mdt = cluster.index_of(place);
+                assert!(cluster.child(mdt, place, &name).is_some(), "{name}");
+                cluster.clients[mdt].unlink(place, &name).await.expect("removed");
+            }
+        }
+        cluster.settle().await;
+        cut_is_sound(&cluster.durable());
+    };
+    run(test, &world);
+}
+
+#[test]
+fn mdts_die_at_any_moment_while_stripes_move_to_stripes() {
+    (930..933).for_each(|seed| stripes_die_at_any_moment(seed, 2));
+    (933..936).for_each(|seed| stripes_die_at_any_moment(seed, 3));
 }

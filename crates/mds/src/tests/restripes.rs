@@ -612,6 +612,31 @@ fn nothing_is_left_of_a_directory_that_is_removed_beside_its_split() {
         scene.settle(&inner).await;
         found_by_a_check(&scene);
         assert_eq!(scene.names(0, ROOT).await, [] as [&str; 0]);
+        // Its name is elsewhere: the removal has looked at two stripes when the third one comes.
+        let above = scene.mkdir(1, ROOT, "above").await;
+        scene.mkdir(0, above, "d").await;
+        let here = &scene.clients[0];
+        let (master, _) = restripe(here, above, "d", &wish(2)).await.expect("begun");
+        scene.at_rest(&inner).await;
+        scene.way(0, 1).hold(Some(UpdateType::EXCLUDE));
+        let split = async {
+            restripe(here, above, "d", &wish(3)).await.expect("begun");
+        };
+        let remove = async {
+            inner.sleep(Duration::from_millis(100)).await;
+            assert_eq!(scene.remove(0, (above, "d"), master, DIRECTORY).await.0, None);
+        };
+        let go_on = async {
+            inner.sleep(Duration::from_millis(200)).await;
+            scene.way(0, 1).hold(None);
+        };
+        let three: Vec<BoxFuture<'_, ()>> =
+            vec![Box::pin(split), Box::pin(remove), Box::pin(go_on)];
+        all(three).await;
+        scene.at_rest(&inner).await;
+        scene.settle(&inner).await;
+        found_by_a_check(&scene);
+        assert_eq!(scene.names(1, above).await, [] as [&str; 0]);
     };
     run(test, &world);
 }
@@ -784,6 +809,27 @@ fn names_that_lead_nowhere_move_with_a_directory_that_is_split() {
         let (here, there) = (stores.names_in(first), stores.names_in(second));
         assert_eq!(here.len() + there.len(), 20);
         assert!(there.iter().any(|it| it.1 == lost) && there.iter().any(|it| it.1 == unknown));
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+#[test]
+fn a_directory_is_split_over_mdts_that_have_not_heard_of_its_sequence() {
+    let world = TestWorld::new(898);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 3).await;
+        scene.allow_restripes();
+        let d = scene.mkdir(2, ROOT, "d").await;
+        for number in 0..20 {
+            scene.clients[2].make(d, &format!("f{number}"), REGULAR | 0o644).await.expect("made");
+        }
+        assert!(scene.servers[1].mdt.sequences.find(d.seq).is_none(), "it came before MDT0002");
+        restripe(&scene.clients[2], ROOT, "d", &wish(3)).await.expect("begun");
+        scene.at_rest(&inner).await;
+        let directory = scene.stores().child(ROOT, "d").expect("it is there");
+        assert_eq!(scene.stores().sound(directory).len(), 20);
         scene.settle(&inner).await;
     };
     run(test, &world);

@@ -106,8 +106,7 @@ fn hold_to_model(arguments: &Arguments, operations: u64) -> ExitCode {
     let jobs = arguments.jobs.max(1);
     let part = operations.div_ceil(jobs);
     let run = move |seed: u64| {
-        // Files of every other seed begin on the MDT.
-        let home = if seed.is_multiple_of(2) { Home::Osts } else { Home::Mdt };
+        let home = [Home::Osts, Home::Mdt, Home::Stripes][(seed % 3) as usize];
         let outcome = sheen_model::run_many(seed, home, part);
         if let Err(failure) = &outcome {
             println!("{failure}\nreplay: cargo xtask sim --model {part} --seed {seed}\n");

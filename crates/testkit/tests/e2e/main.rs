@@ -13,6 +13,7 @@ mod commands;
 mod compare;
 mod damage;
 mod deaths;
+mod dir_migrations;
 mod dom;
 mod dom_deaths;
 mod effects;

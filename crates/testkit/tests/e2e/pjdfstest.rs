@@ -7,9 +7,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::scene::scene;
+use sheen_testkit::scene::{scene, striped_scene};
 use sheen_testkit::suites::{folder, installed, judged, written};
-use sheen_workloads::{Context, Outcome, ensure};
+use sheen_workloads::{Context, Outcome, Size, ensure};
 
 const LIMIT: Duration = Duration::from_secs(900);
 
@@ -70,6 +70,18 @@ fn pjdfstest_passes() {
         let parts = if cluster.is_striped() { &[ALL][..] } else { &[READ_ONLY, ALL] };
         run_all(cluster, parts)
     });
+}
+
+/// In a long run: on four MDTs, and in two stripes on each of two.
+#[test]
+fn pjdfstest_passes_in_a_directory_in_stripes() {
+    if folder().is_none() || Size::asked().of(0, 0, 1) == 0 {
+        return println!("it takes two minutes each, for a long run that has pjdfstest");
+    }
+    for striping in ["4", "4/2"] {
+        // As short a name as the other one's: sockets have paths of at most 107 bytes.
+        striped_scene("pjdstripe", striping, LIMIT, |cluster| run_all(cluster, &[ALL]));
+    }
 }
 
 fn run_all(cluster: &Cluster, parts: &[Part]) -> Outcome {

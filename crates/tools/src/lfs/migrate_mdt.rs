@@ -142,7 +142,7 @@ impl Migrate {
                 )));
             }
             let all: Option<Vec<MdtIndex>> = mdts.into_iter().collect();
-            let all = all.ok_or_else(|| usage("-1 is no MDT among others"))?;
+            let all = all.ok_or_else(|| usage("-1 is no MDT of a list"))?;
             self.wish.mdts = all.into();
         }
         let count = if listed > 1 { listed as i64 } else { count.unwrap_or(0) };

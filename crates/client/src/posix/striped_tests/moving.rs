@@ -1,6 +1,7 @@
 //! Names that are being moved between stripes, and directories that move.
 
 use super::*;
+use crate::posix::ListingRoom;
 
 /// The stripe to which names move, and those that they leave.
 const TO: Fid = STRIPES[0];
@@ -207,6 +208,92 @@ fn a_directory_that_is_open_is_used_by_the_inode_that_takes_its_place() {
         .run(move |files, who| async move { files.getattr(&who, node).await })
         .expect("its attributes");
     assert_eq!((stat.attributes.fid, stat.keep), (MASTER, false));
+    let listed = bench
+        .run(move |files, who| async move {
+            files.readdir_plus(&who, handle, from_start(), ListingRoom::for_names(50)).await
+        })
+        .expect("a listing");
+    let keeps = |it: &super::super::DirEntryPlus| it.found.as_ref().is_some_and(|it| it.keep.entry);
+    assert!(!listed.iter().any(keeps), "nor are names that are listed by it");
+    // What is changed by the one number the kernel has by the other, too.
+    let master = entry(bench.look_up(NodeId::ROOT, "d")).node;
+    assert_ne!(master, node);
+    entry(bench.look_up(master, "f2"));
+    bench.fixture.watcher.take();
+    bench
+        .run(move |files, who| async move { files.unlink(&who, node, &name("f2")).await })
+        .expect("removed");
+    let stale = format!("entry {} f2", master.0);
+    assert!(bench.fixture.watcher.take().contains(&stale));
+}
+
+#[test]
+fn a_listing_of_a_directory_that_has_moved_to_the_end_does_not_end() {
+    for is_removed in [false, true] {
+        let bench = Bench::new();
+        let whole = STRIPES[1];
+        {
+            let mut cluster = bench.cluster.lock();
+            cluster.are_whole = true;
+            cluster.page = 4;
+            let root = cluster.directories.get_mut(&Fid::ROOT).expect("the root");
+            root.insert("d".to_owned(), (1, whole, DIRECTORY));
+            for at in 0..8 {
+                let file = (10 + at, Fid::new(0x2_0000_0401, 100 + at as u32), FILE);
+                cluster.directories.entry(whole).or_default().insert(format!("f{at}"), file);
+            }
+        }
+        let node = bench.directory();
+        let handle = bench.open(node);
+        let read =
+            |from| bench.run(move |files, _| async move { files.readdir(handle, from, 3).await });
+        let from = read(from_start()).expect("a listing")[2].next;
+        {
+            let mut cluster = bench.cluster.lock();
+            cluster.are_whole = false;
+            cluster.gone.insert(whole);
+            let LmvEa::Stripes { mut header, fids } = layout_of(LmvHash::FNV_1A_64, &[TO]).to_ea()
+            else {
+                panic!("a layout");
+            };
+            header.layout_version = 4;
+            cluster.layout =
+                DirectoryLayout::from_ea(&LmvEa::Stripes { header, fids }).expect("a layout");
+            let root = cluster.directories.get_mut(&Fid::ROOT).expect("the root");
+            root.remove("d");
+            if !is_removed {
+                root.insert("d".to_owned(), (1, MASTER, DIRECTORY));
+            }
+        }
+        bench.revoke(whole);
+        bench.revoke(Fid::ROOT);
+        let mut from = from;
+        let ended = loop {
+            match read(from) {
+                Ok(some) => match some.last() {
+                    Some(last) => from = last.next,
+                    None => break Ok(()),
+                },
+                Err(errno) => break Err(errno),
+            }
+        };
+        assert_eq!(ended, if is_removed { Ok(()) } else { Err(Errno::ESTALE) });
+    }
+}
+
+#[test]
+fn a_directory_that_stays_with_its_names_alone_is_there_already() {
+    let bench = Bench::new();
+    let migrated = bench.run(move |files, who| async move {
+        let wish = DirectoryWish { first: Some(MdtIndex(1)), ..DirectoryWish::default() };
+        files.migrate_name(&who, NodeId::ROOT, &name("d"), wish, true).await
+    });
+    assert_eq!(migrated, Err(Errno::EALREADY));
+    assert!(bench.cluster.lock().moves.is_empty());
+}
+
+fn from_start() -> DirCookie {
+    DirCookie(0)
 }
 
 /// What the capture d4 has.

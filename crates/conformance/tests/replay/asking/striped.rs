@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU32;
 
-use sheen_client::posix::{NewNode, NodeId, OpenFlags, RenameMode};
+use sheen_client::posix::{NewNode, NodeId, OpenFlags, RenameMode, XattrMode};
 use sheen_layout::directory::{DirectoryWish, WishedStripes};
 use sheen_types::{Errno, MdtIndex, Name};
 use sheen_wire::lmv::LmvHash;
@@ -43,7 +43,7 @@ async fn unlink_all(it: &Caller, directory: NodeId, names: &[&str]) -> Result<()
     Ok(())
 }
 
-/// e1, in which the directory of the others is made, e2 and e3: directories in two stripes, by a wish and by a default.
+/// e1, in which the directory of all three is made, e2 and e3: directories in two stripes, by a wish and by a default.
 pub(super) async fn two(it: &Caller, script: &Script) -> Result<(), Errno> {
     remote(it, script).await?;
     let e = it.look_up(NodeId::ROOT, "e").await?;
@@ -77,10 +77,11 @@ pub(super) async fn two(it: &Caller, script: &Script) -> Result<(), Errno> {
     by_default(it, e).await
 }
 
-/// e3: what is made in a directory with a default lies as that says. Our client sets one as the attribute that it is, and Lustre's by
-/// `setattr`, so that is left out.
+/// e3: what is made in a directory with a default lies as that says.
 async fn by_default(it: &Caller, e: NodeId) -> Result<(), Errno> {
     let dd = it.make(e, "dd", ON_SECOND).await?;
+    let value = stripes(2, LmvHash::UNKNOWN).to_ea().encode();
+    it.files.setxattr(&it.who, dd, b"sheen.directory_default", value, XattrMode::Any).await?;
     let k = it.make(dd, "k", NewNode::Directory).await?;
     create(it, k, "z").await?;
     unlink_all(it, k, &["z"]).await?;

@@ -111,11 +111,17 @@ impl Mdt {
         before: Option<DirectoryLayout>,
         wish: &DirectoryWish,
     ) -> Result<Change, Errno> {
+        let wished = self.wished_count(wish).await? as usize;
+        if wished > 1 {
+            // Of those that are away for a moment the directory is to have stripes, too.
+            let all = self.sequences.other_mdts();
+            self.until_there(&context.target, all.iter()).await;
+        }
         let plan = match self.choose_stripes(&context.target, wish).await? {
             Some(plan) => plan,
             None => self.one_stripe(wish),
         };
-        if plan.mdts.len() < self.wished_count(wish).await? as usize {
+        if plan.mdts.len() < wished {
             // The same wish has to end it.
             return Err(Errno::ENOSPC);
         }

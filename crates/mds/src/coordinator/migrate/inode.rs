@@ -38,19 +38,19 @@ impl Mdt {
         }
         let mdt = self.mdt_of(&context.target, places.target).await?;
         let own = (places.source, asked.name);
-        let others = match self.other_names(context, child.fid, own, mdt).await {
+        let further = match self.other_names(context, child.fid, own, mdt).await {
             // The name is all that there is of it.
             Err(Errno::ENOENT) => None,
-            others => others?,
+            further => further?,
         };
-        let Some(others) = others else { return Ok(Step::NameAlone) };
+        let Some(further) = further else { return Ok(Step::NameAlone) };
         let wanted = ExclusionRequest::default().removed(places.source, asked.name);
         let wanted = match places.source == places.target {
             true => wanted,
             false => wanted.added(places.target, asked.name),
         };
         let wanted =
-            others.iter().fold(wanted.changed(child.fid, ALL), |wanted, (parent, name)| {
+            further.iter().fold(wanted.changed(child.fid, ALL), |wanted, (parent, name)| {
                 // Absent ones are seen by the answer.
                 wanted.replaced(*parent, name)
             });
@@ -62,18 +62,18 @@ impl Mdt {
             held => held?,
         };
         let is_of_it = |(parent, name): &(Fid, Name)| held.child(*parent, name) == Some(child);
-        if !others.iter().all(is_of_it) {
+        if !further.iter().all(is_of_it) {
             // What the list of its names says is not so.
             return Ok(Step::NameAlone);
         }
         let seen = self.other_names(context, child.fid, own, mdt).await?;
-        if !places.has(&held, asked.name, child)? || seen.as_ref() != Some(&others) {
+        if !places.has(&held, asked.name, child)? || seen.as_ref() != Some(&further) {
             return Ok(Step::Again);
         }
         asked.check_rights(&held, places, &self.inode(child.fid)?)?;
         held.closed = Some(child.fid);
         let mut parts = Parts::new(self, context.into());
-        parts.move_inode(asked, places, (child, new), &others).await?;
+        parts.move_inode(asked, places, (child, new), &further).await?;
         let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
         Ok(match self.execute_distributed(context.into(), held, parts, done).await? {
             Executed::Done => Step::Done,
@@ -97,7 +97,7 @@ impl Mdt {
         if target.0 == self.index || !is_whole || inode.is_damaged || self.has_data_here(&inode)? {
             return Ok(None);
         }
-        let mut others = Vec::with_capacity(links.entries.len());
+        let mut further = Vec::with_capacity(links.entries.len());
         let mut has_own = false;
         for entry in links.entries {
             let name = parse_name(&entry.name).map_err(|_| Errno::EIO)?;
@@ -108,9 +108,9 @@ impl Mdt {
             if self.mdt_of(&context.target, entry.parent).await?.0 == self.index {
                 return Ok(None);
             }
-            others.push((entry.parent, name));
+            further.push((entry.parent, name));
         }
-        Ok(has_own.then_some(others))
+        Ok(has_own.then_some(further))
     }
 
     /// Whether bytes of a file lie on this MDT (Data-on-MDT): they do not move, as in Lustre.
@@ -130,7 +130,7 @@ impl Parts<'_> {
         asked: &Migration<'_>,
         places: &Places,
         (old, new): (Child, Fid),
-        others: &[(Fid, Name)],
+        further: &[(Fid, Name)],
     ) -> Result<(), Errno> {
         let inode = self.mdt.inode(old.fid)?;
         let child = Child { fid: new, ..old };
@@ -140,7 +140,7 @@ impl Parts<'_> {
         let (xattrs, has_layout) = kept_xattrs(self.mdt, old.fid, new)?;
         self.delete_name(places.source, asked.name).await?;
         self.create(&moved, &xattrs, (places.target, asked.name)).await?;
-        for (parent, name) in others {
+        for (parent, name) in further {
             self.delete_name(*parent, name).await?;
             self.insert_name(*parent, name, child).await?;
             self.add(new, ObjectUpdate::link_add(new, *parent, name)).await?;

@@ -1,0 +1,348 @@
+//! Directories that move to other MDTs, and are split and merged, on a file system of `sheen up --mdts 2`: as Lustre's tools have it,
+//! and with programs at work in them.
+#![allow(clippy::disallowed_methods, reason = "calls wait for a server in real time")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use sheen_testkit::cluster::Cluster;
+use sheen_testkit::scene::{play, same_after_restart};
+use sheen_workloads::process::wait_until;
+use sheen_workloads::{Context, Outcome, ensure};
+
+use crate::further_mdts::{is, names};
+
+const LIMIT: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(60);
+const EPERM: i32 = 1;
+const ENODEV: i32 = 19;
+const ENOTDIR: i32 = 20;
+const EINVAL: i32 = 22;
+
+fn scene_of(name: &str, body: impl FnOnce(&Cluster) -> Outcome + Send + 'static) {
+    let cluster = Cluster::start_with(name, 1, &["--mdts", "2"]);
+    let cluster = cluster.unwrap_or_else(|fault| panic!("{fault}"));
+    play(&Arc::new(cluster), LIMIT, body);
+}
+
+fn lfs(cluster: &Cluster, words: &[&str], path: &Path) -> Outcome<String> {
+    cluster.must(&[&["lfs"], words, &[&path.to_string_lossy()]].concat())
+}
+
+/// A directory on MDT0000 whose files have their bytes on OSTs: what has bytes on its MDT stays there, as in Lustre.
+fn make(cluster: &Cluster, path: &Path) -> Outcome {
+    lfs(cluster, &["mkdir", "-i", "0"], path)?;
+    lfs(cluster, &["setstripe", "-c", "1"], path).map(drop)
+}
+
+fn mdt_of(cluster: &Cluster, path: &Path) -> Outcome<String> {
+    let words: &[&str] = match path.is_dir() {
+        true => &["getdirstripe", "-m"],
+        false => &["getstripe", "-m"],
+    };
+    Ok(lfs(cluster, words, path)?.trim().to_owned())
+}
+
+/// Waits until the names of a directory that is split or merged have moved; the hash then.
+fn settled(cluster: &Cluster, path: &Path) -> Outcome<String> {
+    let hash = || lfs(cluster, &["getdirstripe", "-H"], path).unwrap_or_default();
+    wait_until("the end of the change", PATIENCE, || !hash().contains("migrating"))?;
+    Ok(hash().trim().to_owned())
+}
+
+/// The command lines of the capture d4.
+#[test]
+fn directories_migrate_as_in_lustre() {
+    scene_of("migrate-d4", |cluster| {
+        let dm = cluster.mnt().join("dm");
+        make(cluster, &dm)?;
+        fs::create_dir(dm.join("s")).context("mkdir")?;
+        fs::write(dm.join("a"), "1\n").context("write")?;
+        fs::write(dm.join("s/b"), "2\n").context("write")?;
+        std::os::unix::fs::symlink("a", dm.join("l")).context("symlink")?;
+        fs::hard_link(dm.join("a"), dm.join("h")).context("link")?;
+        let before = fs::metadata(&dm).context("stat")?.ino();
+
+        is(&lfs(cluster, &["migrate", "-m", "1"], &dm)?, &String::new())?;
+        let shown = lfs(cluster, &["getdirstripe", "-y"], &dm)?;
+        let wanted = "lmv_stripe_count:  1\nlmv_stripe_offset: 1\nlmv_hash_type:     fnv_1a_64,fixed\n\
+                      lmv_objects:\n      - l_mdt_idx: 1\n";
+        ensure(shown.starts_with(wanted), || shown.clone())?;
+        ensure(fs::metadata(&dm).context("stat")?.ino() != before, || "the same inode".to_owned())?;
+        for name in ["s", "a"] {
+            is(&mdt_of(cluster, &dm.join(name))?, &"1".to_owned())?;
+        }
+        let same =
+            [dm.join("a"), dm.join("h")].map(|path| fs::metadata(path).map(|it| it.ino()).ok());
+        is(&same[0], &same[1])?;
+        is(&fs::read_to_string(dm.join("l")).context("read")?, &"1\n".to_owned())?;
+        is(&fs::read_to_string(dm.join("s/b")).context("read")?, &"2\n".to_owned())?;
+
+        lfs(cluster, &["migrate", "-m", "0,1", "-H", "fnv_1a_64"], &dm)?;
+        for path in [dm.clone(), dm.join("s")] {
+            let shown = lfs(cluster, &["getdirstripe"], &path)?;
+            let first = "lmv_stripe_count: 2 lmv_stripe_offset: 0 lmv_hash_type: fnv_1a_64,fixed\n";
+            ensure(shown.starts_with(first), || shown.clone())?;
+        }
+        is(&names(&dm)?, &["a", "h", "l", "s"].map(str::to_owned).to_vec())?;
+        is(&fs::metadata(dm.join("h")).context("stat")?.nlink(), &2)?;
+        is(&fs::metadata(dm.join("s")).context("stat")?.nlink(), &2)?;
+        // Once more there is nothing to do.
+        let said = lfs(cluster, &["migrate", "-v", "-m", "0,1", "-H", "fnv_1a_64"], &dm)?;
+        ensure(said.lines().all(|line| line.ends_with("already")), || said.clone())?;
+        same_after_restart(cluster)?;
+        fs::remove_dir_all(&dm).context("rm -r")?;
+        cluster.down()?;
+        cluster.fsck()?;
+        cluster.up()
+    });
+}
+
+#[test]
+fn what_cannot_migrate_is_refused() {
+    scene_of("migrate-refused", |cluster| {
+        let mnt = cluster.mnt();
+        let (d, f) = (mnt.join("d"), mnt.join("f"));
+        make(cluster, &d)?;
+        fs::write(&f, "f").context("write")?;
+        for (path, mdt, code, said) in [
+            (&f, "1", ENOTDIR, "cb_migrate_mdt_init: Failed to open"),
+            (&d, "7", ENODEV, "migrate failed: No such device (19)"),
+            (&mnt, "1", EINVAL, "migrate failed: Invalid argument (22)"),
+        ] {
+            let ran = cluster.run(&["lfs", "migrate", "-m", mdt, &path.to_string_lossy()])?;
+            is(&ran.status.code(), &Some(code))?;
+            ensure(ran.output.contains(said), || ran.output.clone())?;
+        }
+        cluster.must(&["lctl", "set_param", "mdt.*.enable_dir_migration=0"])?;
+        let ran = cluster.run(&["lfs", "migrate", "-m", "1", &d.to_string_lossy()])?;
+        is(&ran.status.code(), &Some(EPERM))
+    });
+}
+
+/// Killed in the middle, with another wish refused by a line that says the command that ends it.
+#[test]
+fn a_migration_that_is_broken_off_is_ended_by_the_same_command() {
+    scene_of("migrate-killed", |cluster| {
+        let d = cluster.mnt().join("d");
+        make(cluster, &d)?;
+        let count = 400;
+        let name = |at: usize| format!("f{at}");
+        for at in 0..count {
+            fs::write(d.join(name(at)), name(at)).context("write")?;
+        }
+        let words = ["lfs", "migrate", "-m", "1", &d.to_string_lossy()];
+        let mut child = cluster.command(&words).spawn().context("lfs")?;
+        let moved = || mdt_of(cluster, &d.join(name(0))).is_ok_and(|mdt| mdt == "1");
+        wait_until("the first names", PATIENCE, || {
+            moved()
+                || lfs(cluster, &["getdirstripe", "-H"], &d)
+                    .is_ok_and(|it| it.contains("migrating"))
+        })?;
+        child.kill().context("kill")?;
+        child.wait().context("wait")?;
+        let is_between = lfs(cluster, &["getdirstripe", "-H"], &d)?.contains("migrating");
+        is(&names(&d)?.len(), &count)?;
+        if is_between {
+            let ran = cluster.run(&["lfs", "migrate", "-m", "0", &d.to_string_lossy()])?;
+            is(&ran.status.code(), &Some(EPERM))?;
+            let says = format!("run 'lfs migrate -m 1 -H fnv_1a_64 {}' to finish it", d.display());
+            ensure(ran.output.contains(&says), || ran.output.clone())?;
+        }
+        lfs(cluster, &["migrate", "-m", "1"], &d)?;
+        is(&names(&d)?.len(), &count)?;
+        for at in 0..count {
+            is(&fs::read_to_string(d.join(name(at))).context("read")?, &name(at))?;
+        }
+        is(&mdt_of(cluster, &d.join(name(count - 1)))?, &"1".to_owned())?;
+        same_after_restart(cluster)
+    });
+}
+
+/// What is open, and a process that works in the directory, go on.
+#[test]
+fn what_is_open_is_used_on_while_its_directory_migrates() {
+    scene_of("migrate-open", |cluster| {
+        let d = cluster.mnt().join("d");
+        make(cluster, &d)?;
+        fs::write(d.join("f"), "before").context("write")?;
+        let options = || fs::OpenOptions::new().read(true).write(true).open(d.join("f"));
+        let mut file = options().context("open")?;
+        let mut worker = Command::new("sh")
+            .args(["-c", "echo ready; read line; cat f && ls && echo new > g && cat g"])
+            .current_dir(&d)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("sh")?;
+        let mut said = worker.stdout.take().ok_or("no output")?;
+        let mut ready = [0; 6];
+        said.read_exact(&mut ready).context("read")?;
+        let mut listing = fs::read_dir(&d).context("open")?;
+
+        lfs(cluster, &["migrate", "-m", "1"], &d)?;
+        is(&mdt_of(cluster, &d)?, &"1".to_owned())?;
+        // It is open: its name has moved alone.
+        is(&mdt_of(cluster, &d.join("f"))?, &"0".to_owned())?;
+        file.seek(SeekFrom::Start(0)).context("seek")?;
+        file.write_all(b"after!").context("write")?;
+        file.sync_all().context("fsync")?;
+        is(&fs::read_to_string(d.join("f")).context("read")?, &"after!".to_owned())?;
+        worker.stdin.take().ok_or("no input")?.write_all(b"go\n").context("write")?;
+        let mut text = String::new();
+        said.read_to_string(&mut text).context("read")?;
+        let worked = worker.wait().context("wait")?.success();
+        // As in Lustre the directory of before may be stale by now; what it gave is right.
+        let right = worked && text == "after!f\nnew\n" || !worked && text.is_empty();
+        ensure(right, || format!("{worked}: {text}"))?;
+        let listed = listing.next().transpose();
+        ensure(!matches!(listed, Ok(None)), || {
+            "an open listing ended without its names".to_owned()
+        })?;
+        drop(file);
+        lfs(cluster, &["migrate", "-m", "0,1"], &d)?;
+        is(&fs::read_to_string(d.join("f")).context("read")?, &"after!".to_owned())
+    });
+}
+
+/// Lists a directory, and looks at files in it that stay.
+fn watch(directory: &Path, stays: &BTreeSet<String>, stops: &AtomicBool) -> Outcome<usize> {
+    let mut listings = 0;
+    while !stops.load(Ordering::Relaxed) {
+        let listed = names(directory)?;
+        let once: BTreeSet<_> = listed.iter().cloned().collect();
+        is(&once.len(), &listed.len())?;
+        let missing: Vec<_> = stays.difference(&once).collect();
+        ensure(missing.is_empty(), || format!("listing {listings} lacks {missing:?}"))?;
+        let name = stays.iter().nth(listings % stays.len()).ok_or("no name")?;
+        is(&fs::read_to_string(directory.join(name)).context("read")?, name)?;
+        listings += 1;
+    }
+    Ok(listings)
+}
+
+/// Makes files, renames them, replaces one, and removes them.
+fn churn(directory: &Path, stops: &AtomicBool) -> Outcome<usize> {
+    let mut rounds = 0;
+    while !stops.load(Ordering::Relaxed) {
+        let (new, moved) = (format!("n{rounds}"), format!("m{rounds}"));
+        fs::File::create_new(directory.join(&new)).context("create")?;
+        fs::write(directory.join(&new), &new).context("write")?;
+        fs::rename(directory.join(&new), directory.join(&moved)).context("rename")?;
+        is(&fs::read_to_string(directory.join(&moved)).context("read")?, &new)?;
+        fs::rename(directory.join(&moved), directory.join("last")).context("replace")?;
+        is(&fs::read_to_string(directory.join("last")).context("read the last")?, &new)?;
+        let sub = directory.join(format!("d{rounds}"));
+        fs::create_dir(&sub).context("mkdir")?;
+        fs::remove_dir(&sub).context("rmdir")?;
+        rounds += 1;
+    }
+    Ok(rounds)
+}
+
+fn beside_a_crowd(cluster: &Cluster, change: impl Fn(&Path) -> Outcome) -> Outcome {
+    let d = cluster.mnt().join("d");
+    make(cluster, &d)?;
+    let stays: BTreeSet<String> = (0..150).map(|at| format!("s{at}")).collect();
+    for name in &stays {
+        fs::write(d.join(name), name).context("write")?;
+    }
+    let other = cluster.mount_again()?.join("d");
+    let stops = AtomicBool::new(false);
+    std::thread::scope(|scope| -> Outcome {
+        let (stops, stays) = (&stops, &stays);
+        let watchers = [&d, &other].map(|d| scope.spawn(move || watch(d, stays, stops)));
+        let churning = scope.spawn(|| churn(&d, stops));
+        let changed = change(&d);
+        stops.store(true, Ordering::Relaxed);
+        let ended = |joined: std::thread::Result<Outcome<usize>>| match joined {
+            Ok(ended) => ended.and_then(|rounds| ensure(rounds > 0, || "no round".to_owned())),
+            Err(_panic) => Err("a thread panicked".to_owned()),
+        };
+        let watched: Outcome = watchers.into_iter().try_for_each(|it| ended(it.join()));
+        let churned = ended(churning.join());
+        changed.and(watched).and(churned)
+    })?;
+    let mut left: BTreeSet<_> = names(&d)?.into_iter().collect();
+    left.remove("last");
+    is(&left, &stays)?;
+    is(&names(&other)?, &names(&d)?)?;
+    same_after_restart(cluster)?;
+    cluster.down()?;
+    cluster.fsck()?;
+    cluster.up()
+}
+
+#[test]
+fn each_name_is_there_once_for_programs_beside_a_migration() {
+    scene_of("migrate-crowd", |cluster| {
+        beside_a_crowd(cluster, |d| {
+            for mdts in ["1", "0,1", "0"] {
+                lfs(cluster, &["migrate", "-m", mdts], d)?;
+            }
+            Ok(())
+        })
+    });
+}
+
+#[test]
+fn each_name_is_there_once_for_programs_beside_a_split_and_a_merge() {
+    scene_of("split-crowd", |cluster| {
+        cluster.must(&["lctl", "set_param", "mdt.*.enable_dir_restripe=1"])?;
+        beside_a_crowd(cluster, |d| {
+            for count in ["2", "1"] {
+                lfs(cluster, &["setdirstripe", "-c", count], d)?;
+                settled(cluster, d)?;
+                is(
+                    &lfs(cluster, &["getdirstripe", "-c"], d)?.trim().to_owned(),
+                    &count.to_owned(),
+                )?;
+            }
+            Ok(())
+        })
+    });
+}
+
+/// The command lines of the capture n4.
+#[test]
+fn directories_are_split_and_merged_as_in_lustre() {
+    scene_of("split-n4", |cluster| {
+        let d = cluster.mnt().join("d");
+        lfs(cluster, &["mkdir", "-i", "0"], &d)?;
+        for at in 1..=100 {
+            fs::write(d.join(format!("f{at}")), format!("{at}\n")).context("write")?;
+        }
+        fs::create_dir(d.join("sub")).context("mkdir")?;
+        let of = |name: &str| fs::metadata(d.join(name)).map(|it| it.ino()).context("stat");
+        let before = [of("")?, of("f1")?, of("sub")?];
+        // Lustre does not split what is there unless it is allowed.
+        let ran = cluster.run(&["lfs", "setdirstripe", "-c", "2", &d.to_string_lossy()])?;
+        is(&ran.status.code(), &Some(17))?;
+        cluster.must(&["lctl", "set_param", "mdt.*.enable_dir_restripe=1"])?;
+        lfs(cluster, &["setdirstripe", "-c", "2"], &d)?;
+        is(&names(&d)?.len(), &101)?;
+        is(&settled(cluster, &d)?, &"fnv_1a_64".to_owned())?;
+        let shown = lfs(cluster, &["getdirstripe"], &d)?;
+        let first = "lmv_stripe_count: 2 lmv_stripe_offset: 0 lmv_hash_type: fnv_1a_64\n";
+        ensure(shown.starts_with(first), || shown.clone())?;
+        is(&fs::read_to_string(d.join("f50")).context("read")?, &"50\n".to_owned())?;
+        let after = [of("")?, of("f1")?, of("sub")?];
+        ensure(after[0] != before[0] && after[1..] == before[1..], || format!("{after:?}"))?;
+        is(&fs::metadata(&d).context("stat")?.nlink(), &3)?;
+        fs::write(d.join("afterwards"), "new\n").context("write")?;
+        fs::remove_file(d.join("f100")).context("unlink")?;
+        lfs(cluster, &["setdirstripe", "-c", "1"], &d)?;
+        is(&settled(cluster, &d)?, &"fnv_1a_64,fixed".to_owned())?;
+        is(&lfs(cluster, &["getdirstripe", "-c"], &d)?.trim().to_owned(), &"1".to_owned())?;
+        is(&names(&d)?.len(), &101)?;
+        is(&[of("")?, of("f1")?, of("sub")?], &after)?;
+        same_after_restart(cluster)
+    });
+}
