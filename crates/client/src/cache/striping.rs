@@ -83,6 +83,11 @@ impl<'a> Place<'a> {
         Self { layout: Some(layout), before, ..self }
     }
 
+    /// By which layout it was found; `None` in a directory in one piece.
+    pub(crate) fn layout(&self) -> Option<&Arc<DirectoryLayout>> {
+        self.layout.as_ref()
+    }
+
     /// While names are being moved: the stripe in which it may still be.
     pub(crate) fn before(&self) -> Option<Fid> {
         self.before

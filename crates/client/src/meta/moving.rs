@@ -24,6 +24,9 @@ use crate::types::Credentials;
 /// How long is waited before the third question that MDTs have not agreed about, and twice as long before each further one.
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// How often a directory may refuse names before a call, which has not moved as far as is known.
+const REFUSED_MAX: u32 = 4;
+
 /// Directories above one that are looked for when it is not there any more.
 const ABOVE_MAX: usize = 64;
 
@@ -74,22 +77,32 @@ impl Meta {
         Some(self.current(self.cache.inodes.pin(moved_to)))
     }
 
-    /// Whether a call about a name is made again, by what has taken the place of one of these directories since it was
-    /// answered `errno`.
+    /// Whether a call about a name is made again, as what was asked before it was answered `errno`: by what has taken the place
+    /// of one of these directories since, or by their layouts as they are now, a few times.
     pub(super) fn was_moved(
         &self,
         directories: &[&Inode],
         tries: &mut Tries,
         errno: Errno,
     ) -> bool {
+        if errno != Errno::ESTALE || !self.mdts.has_several() {
+            return false;
+        }
         let has_moved = |it: &&Inode| it.state().moved_to().is_some();
-        errno == Errno::ESTALE && directories.iter().any(has_moved) && tries.take()
+        if directories.iter().any(has_moved) {
+            return tries.take();
+        }
+        directories.iter().for_each(|directory| self.cache.inodes.doubt_striping(directory));
+        tries.taken() < REFUSED_MAX && tries.take()
     }
 
     /// Whether a name that an MDT does not know at `place` may be elsewhere by now, and is to be looked for again: the
     /// layout has changed since it was asked for.
     pub(super) fn may_have_moved(&self, place: &Place<'_>, tries: &mut Tries) -> bool {
-        let may_have = self.mdts.has_several() && !place.still_counts() && tries.take();
+        let may_have = self.mdts.has_several()
+            && !place.still_counts()
+            && !tries.is_absent_again(place)
+            && tries.take();
         if may_have {
             self.cache.inodes.doubt_striping(place.directory);
         }

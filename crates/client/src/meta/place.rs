@@ -32,7 +32,11 @@ pub(super) enum SaidStriping {
 
 /// Calls about a name that were refused because it is elsewhere, or may be.
 #[derive(Default)]
-pub(super) struct Tries(u32);
+pub(super) struct Tries {
+    taken: u32,
+    /// By which layout a name was absent last, that no lock covered then; `None` inside for a directory in one piece.
+    absent_by: Option<Option<Arc<DirectoryLayout>>>,
+}
 
 /// What an answer with attributes says, that was asked for how the directory lies.
 ///
@@ -76,13 +80,22 @@ pub(super) fn said_default(body: &MdtBody, default: &Bytes) -> Option<DirectoryW
 impl Tries {
     /// How many were taken.
     pub(super) fn taken(&self) -> u32 {
-        self.0
+        self.taken
+    }
+
+    /// A name is absent at `place`, which no lock covers any more. Whether it was so by the same layout before, as was said
+    /// after that answer, and no name moves by that: layouts do not go back, so it was absent then.
+    pub(super) fn is_absent_again(&mut self, place: &Place<'_>) -> bool {
+        let layout = place.layout().cloned();
+        let is_at_rest = layout.as_ref().is_none_or(|layout| layout.change().is_none());
+        let before = self.absent_by.replace(layout);
+        is_at_rest && before.is_some() && before == self.absent_by
     }
 
     /// Whether there is one more; that is taken.
     pub(super) fn take(&mut self) -> bool {
-        let is_left = self.0 < TRIES_MAX;
-        self.0 += u32::from(is_left);
+        let is_left = self.taken < TRIES_MAX;
+        self.taken += u32::from(is_left);
         is_left
     }
 }
@@ -223,7 +236,7 @@ impl Meta {
         if is_refused {
             let (directory, stripe) = (place.directory.fid, place.holder().fid);
             let changes = place.before().is_some();
-            tracing::debug!(%directory, %stripe, changes, tries = tries.0, "a name is not there");
+            tracing::debug!(%directory, %stripe, changes, tries = tries.taken, "a name is not there");
         }
         if !is_refused || !tries.take() {
             return false;

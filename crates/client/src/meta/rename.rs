@@ -95,13 +95,16 @@ impl Meta {
             let places = ((&leaves, from.1), (&arrives, to.1));
             // What is replaced may have moved.
             let replaced = self.known_child(to.0, to.1).map(|replaced| replaced.fid);
-            let inodes = (inodes.0, replaced.or(inodes.1));
-            match self.rename_where_it_is(who, places, inodes).await {
+            let target = replaced.or(if tries.taken() == 0 { inodes.1 } else { None });
+            match self.rename_where_it_is(who, places, (inodes.0, target)).await {
                 // Which of the two is not said.
                 Err(errno) if self.may_be_elsewhere(&leaves, &mut tries, errno) => {
                     self.cache.inodes.doubt_striping(to.0);
+                    self.cache.inodes.note_name_absent(to.0, to.1);
                 }
-                Err(errno) if self.may_be_elsewhere(&arrives, &mut tries, errno) => {}
+                Err(errno) if self.may_be_elsewhere(&arrives, &mut tries, errno) => {
+                    self.cache.inodes.note_name_absent(to.0, to.1);
+                }
                 Err(Errno::ENOENT) if self.may_have_moved(&leaves, &mut tries) => {}
                 Err(Errno::ENOENT) if self.may_have_moved(&arrives, &mut tries) => {}
                 Err(errno) if self.may_be_moving(&[from, to], &mut tries, errno) => {}

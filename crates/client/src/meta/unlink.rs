@@ -95,7 +95,7 @@ impl Meta {
         &self,
         who: &Credentials,
         (parent, name): (&Inode, &Name),
-        what: (Option<Fid>, Removes),
+        (mut child, removes): (Option<Fid>, Removes),
     ) -> Result<bool, Errno> {
         let mut tries = Tries::default();
         loop {
@@ -109,9 +109,13 @@ impl Meta {
             };
             // Its inode may have moved.
             let known = self.known_child(parent, name).map(|child| child.fid);
-            let what = (known.or(what.0), what.1);
-            match self.unlink_where_it_is(who, (&place, name), what).await {
-                Err(errno) if self.may_be_elsewhere(&place, &mut tries, errno) => {}
+            child = known.or(child);
+            match self.unlink_where_it_is(who, (&place, name), (child, removes)).await {
+                Err(errno) if self.may_be_elsewhere(&place, &mut tries, errno) => {
+                    // Or what it was known to be is a stripe of another directory now, that this one has become.
+                    self.cache.inodes.note_name_absent(parent, name);
+                    child = None;
+                }
                 Err(Errno::ENOENT) if self.may_have_moved(&place, &mut tries) => {}
                 Err(errno) if self.may_be_moving(&[(parent, name)], &mut tries, errno) => {}
                 unlinked => return unlinked,
@@ -119,7 +123,7 @@ impl Meta {
         }
         // Its hash is unknown: any stripe may have the name.
         for place in self.all_places(parent) {
-            match self.unlink_where_it_is(who, (&place, name), what).await {
+            match self.unlink_where_it_is(who, (&place, name), (child, removes)).await {
                 Err(Errno::ENOENT) => {}
                 unlinked => return unlinked,
             }

@@ -72,7 +72,7 @@ impl FileSystem {
 }
 
 /// Has what this client has written to a file on OSTs before the file is another inode: its objects stay the same.
-/// What fails is said to the next that closes or syncs the file, as ever.
+/// What fails is lost to the file, as after any other write that fails, and reported for the inode of before alone.
 async fn flush_before_move(file: &Inode) {
     let data = file.state().file.data.clone();
     if let Some(data) = data {

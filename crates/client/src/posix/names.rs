@@ -411,10 +411,10 @@ impl Mounted {
             Err(Errno::EBADF) => None,
             place => place?,
         };
-        if let Some(place) = place.filter(|_| is_listed(parent, name)) {
-            if self.meta.is_absent_at(&place, name) || self.meta.knows_absent(&place, name) {
-                return Ok(KnownName::Absent);
-            }
+        if let Some(place) = place.filter(|_| is_listed(parent, name))
+            && (self.meta.is_absent_at(&place, name) || self.meta.knows_absent(&place, name))
+        {
+            return Ok(KnownName::Absent);
         }
         let hint = parent.state().directory.children.get(name).copied();
         let Some(fid) = hint else {

@@ -439,7 +439,7 @@ fn an_mdt_that_has_only_the_name_sends_its_removal_on() {
     for fid in [REMOTE_FILE, LOCAL_FILE, REMOTE_FILE, LOCAL_FILE, REMOTE_FILE, LOCAL_FILE] {
         let asked =
             if super_range(1).contains(fid.seq) { &two.fixture.mdt } else { &two.second.mdt };
-        for _ in 0..2 {
+        for _ in 0..20 {
             let refusal = MdsReintUnlinkReply { mdt_body: elsewhere(fid), ..Default::default() };
             asked.refuse_with(Errno::EREMOTE, refusal);
         }
