@@ -12,6 +12,7 @@ use sheen_wire::messages::{FldQuery, MdsFid2path, MdsGetRoot, MdsStatfs, Reply, 
 use sheen_wire::text::Text;
 
 use super::harness::{DIRECTORY, REGULAR, Server, run};
+use super::over_mdts::Scene;
 
 /// Bytes that a path may have here.
 const PATH_ROOM: u32 = 16384;
@@ -349,6 +350,27 @@ fn an_empty_directory_lists_itself_and_its_parent() {
             let opened = client.open(Fid::ROOT, "d", flags).await.unwrap();
             assert_eq!(opened.disposition, Disposition(43), "as b1 has it");
             client.close(&opened).await.unwrap();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_directory_is_listed_though_its_parent_lies_on_an_mdt_that_is_not_known_yet() {
+    let world = TestWorld::new(77);
+    let inner = world.clone();
+    run(
+        async move {
+            let scene = Scene::new(&inner, 2).await;
+            let (server, client) = (&scene.servers[0], &scene.clients[0]);
+            let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
+            client.mkdir(directory, "below").await.unwrap();
+            let mut links = server.mdt.links(directory).unwrap();
+            links.entries[0].parent = Fid::new(0x7_4000_0401, 1);
+            let mut change = Transaction::new();
+            change.set_xattr(directory, "trusted.link", links.encode());
+            server.store.apply(change).unwrap();
+            assert_eq!(client.readdir(directory, 256).await.len(), 3);
         },
         &world,
     );
