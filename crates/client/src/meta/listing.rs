@@ -30,7 +30,7 @@ const CHUNKS_AHEAD: usize = 2;
 /// Bytes of a stripe that are asked for at once, at least: a directory of many stripes is kept in as many bytes as any.
 const STRIPE_BYTES_MIN: usize = 2 * PAGE_SIZE;
 /// How often the layout of a directory may change under one reading, or what MDTs say of it not agree yet.
-const TRIES_MAX: u32 = 9;
+const TRIES_MAX: u32 = 12;
 
 impl Meta {
     /// Whether a directory is known to lie in stripes.
