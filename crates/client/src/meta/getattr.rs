@@ -18,7 +18,7 @@ use crate::call;
 use crate::types::Credentials;
 
 /// How often the layout of a directory may change under one question, or what MDTs say of it not agree yet.
-const TRIES_MAX: u32 = 9;
+const TRIES_MAX: u32 = 12;
 
 impl Meta {
     /// Whether locks cover all attributes of an inode that MDTs keep: of a directory in stripes those of all of them.

@@ -30,7 +30,7 @@ const CHUNKS_AHEAD: usize = 2;
 /// Bytes of a stripe that are asked for at once, at least: a directory of many stripes is kept in as many bytes as any.
 const STRIPE_BYTES_MIN: usize = 2 * PAGE_SIZE;
 /// How often the layout of a directory may change under one reading, or what MDTs say of it not agree yet.
-const TRIES_MAX: u32 = 9;
+const TRIES_MAX: u32 = 12;
 
 impl Meta {
     /// Whether a directory is known to lie in stripes.
@@ -61,7 +61,6 @@ impl Meta {
         position: Position,
         last: Option<&Arc<Chunk>>,
     ) -> Result<Arc<Chunk>, Errno> {
-        let removed = || Arc::new(Chunk::of_removed(position.hash));
         let mut last = last.map(|last| last.stripes().to_vec()).unwrap_or_default();
         let mut unsure = None;
         for tried in 0..TRIES_MAX {
@@ -89,7 +88,8 @@ impl Meta {
             // A stripe is gone: the directory is, or lies otherwise now.
             self.cache.inodes.doubt_striping(master);
             match self.rights(who, master).await {
-                Ok(()) if self.is_gone(master) => return Ok(removed()),
+                // Its MDT has it for those that have it open. It may have been moved.
+                Ok(()) if self.is_gone(master) => return Err(Errno::ESTALE),
                 Ok(()) => {}
                 // It may have been moved.
                 Err(errno) => return Err(errno),

@@ -76,6 +76,9 @@ impl Meta {
             return Ok(chunk);
         }
         self.rights(who, inode).await?;
+        if self.is_gone(inode) {
+            return Err(Errno::ESTALE);
+        }
         let state = inode.state();
         let is_whole = state.master_layout().is_none() && !state.is_stripe_of_unknown();
         if is_whole && state.moved_to().is_none() { Ok(chunk) } else { Err(Errno::ESTALE) }
