@@ -626,12 +626,12 @@ fn nothing_is_left_of_a_directory_that_is_removed_beside_its_split() {
             inner.sleep(Duration::from_millis(100)).await;
             assert_eq!(scene.remove(0, (above, "d"), master, DIRECTORY).await.0, None);
         };
-        let go_on = async {
+        let carry_on = async {
             inner.sleep(Duration::from_millis(200)).await;
             scene.way(0, 1).hold(None);
         };
         let three: Vec<BoxFuture<'_, ()>> =
-            vec![Box::pin(split), Box::pin(remove), Box::pin(go_on)];
+            vec![Box::pin(split), Box::pin(remove), Box::pin(carry_on)];
         all(three).await;
         scene.at_rest(&inner).await;
         scene.settle(&inner).await;
