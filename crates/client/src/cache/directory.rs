@@ -27,6 +27,8 @@ pub(crate) struct DirectoryState {
     pub(crate) striping: Striping,
     /// Whether locks have covered that it lies in one piece since an MDT said so.
     pub(crate) is_whole_covered: bool,
+    /// It lay in one piece until the last lock that covered that was lost.
+    pub(crate) was_whole: bool,
     /// The inode that took its place.
     pub(crate) moved_to: Option<Fid>,
     /// By which name it was seen last, there still or not.

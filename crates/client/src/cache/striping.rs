@@ -150,6 +150,7 @@ impl InodeState {
             Striping::Whole if !is_any => {
                 self.directory.striping = Striping::Unknown;
                 self.directory.is_whole_covered = false;
+                self.directory.was_whole = true;
             }
             Striping::Whole | Striping::Unknown | Striping::StripeOf(_) => {}
         }
@@ -255,6 +256,7 @@ impl InodeTable {
     /// under their locks, until an answer says otherwise.
     pub(crate) fn doubt_striping(&self, inode: &Inode) {
         let mut state = inode.state();
+        state.directory.was_whole = false;
         match &mut state.directory.striping {
             Striping::Master(master) => master.is_covered = false,
             Striping::Whole => {
@@ -307,6 +309,7 @@ impl InodeTable {
             }
             let is_locked = state.covered.lookup.is_covered() || state.covered.update.is_covered();
             let former = std::mem::replace(&mut state.directory.striping, striping);
+            state.directory.was_whole = false;
             state.directory.is_whole_covered =
                 matches!(state.directory.striping, Striping::Whole) && state.is_lock_on_place();
             if let Striping::Master(master) = &mut state.directory.striping {
@@ -365,6 +368,7 @@ impl InodeState {
         // A master is no stripe, whatever an MDT says.
         if !matches!(self.directory.striping, Striping::Master(_)) {
             self.directory.striping = Striping::StripeOf(Some(master));
+            self.directory.was_whole = false;
         }
     }
 }

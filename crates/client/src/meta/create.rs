@@ -81,7 +81,7 @@ impl Meta {
             self.pause_between(tries.taken()).await;
             let moved = self.moved(parent);
             let parent = moved.as_deref().map_or(parent, |moved| moved);
-            let place = match self.place(who, parent, name).await {
+            let place = match self.place_of_new(who, parent, name).await {
                 Err(errno) if self.was_moved(&[parent], &mut tries, errno) => continue,
                 place => place?,
             };

@@ -120,7 +120,7 @@ impl Meta {
         directory: &'a Inode,
         name: &Name,
     ) -> Result<Place<'a>, Errno> {
-        let place = self.place(who, directory, name).await?;
+        let place = self.place_of_new(who, directory, name).await?;
         let Some(before) = self.place_before(&place) else { return Ok(place) };
         let depth = LookupDepth::Name;
         if self.find_name(who, &place, name, depth).await?.is_some() {
@@ -147,10 +147,16 @@ impl Meta {
                 |it| it.is_none_or(|it| it.before().is_some()),
             )
         };
-        matches!(errno, Errno::ENOENT | Errno::EEXIST)
+        let may_be = matches!(errno, Errno::ENOENT | Errno::EEXIST)
             && self.mdts.has_several()
             && places.iter().any(is_moving)
-            && tries.take()
+            && tries.take();
+        if may_be {
+            // What was taken for in one piece without a question is asked for.
+            let taken = places.iter().filter(|(it, _)| it.state().directory.was_whole);
+            taken.for_each(|(it, _)| self.cache.inodes.doubt_striping(it));
+        }
+        may_be
     }
 
     /// Looks for the inode that has taken the place of a directory, by its last name; notes it if there is one. The directories

@@ -168,6 +168,23 @@ impl Meta {
         self.last_known_place(directory, name)
     }
 
+    /// Where a name is to be made: as [`Self::place`], but in a directory that was in one piece when that was last known without
+    /// a question, as its MDT refuses names that belong elsewhere.
+    ///
+    /// # Errors
+    /// As [`Self::place`].
+    pub(super) async fn place_of_new<'a>(
+        &self,
+        who: &Credentials,
+        directory: &'a Inode,
+        name: &Name,
+    ) -> Result<Place<'a>, Errno> {
+        if directory.state().directory.was_whole {
+            return Ok(Place::whole(directory));
+        }
+        self.place(who, directory, name).await
+    }
+
     /// The same as far as it is known. No RPC.
     ///
     /// # Errors

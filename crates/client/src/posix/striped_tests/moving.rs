@@ -153,6 +153,37 @@ fn what_removes_moves_or_opens_a_name_goes_where_it_is() {
     assert_eq!(bench.holders("e"), [TO]);
 }
 
+/// An MDT refuses what is made elsewhere than it belongs, so where that is needs no lock.
+#[test]
+fn nothing_is_asked_before_a_name_is_made_in_what_was_a_directory_in_one_piece() {
+    let bench = Bench::new();
+    let whole = STRIPES[1];
+    {
+        let mut cluster = bench.cluster.lock();
+        cluster.are_whole = true;
+        let root = cluster.directories.get_mut(&Fid::ROOT).expect("the root");
+        root.insert("d".to_owned(), (1, whole, DIRECTORY));
+        cluster.directories.entry(whole).or_default();
+    }
+    let node = bench.directory();
+    for text in ["a", "b"] {
+        bench.revoke(whole);
+        bench.asked();
+        bench.make_file(node, text);
+        assert_eq!(kinds(&bench.asked()), [(0, "open", whole)]);
+    }
+    {
+        let mut cluster = bench.cluster.lock();
+        cluster.are_whole = false;
+        cluster.layout = moving(&[TO, whole]);
+        let root = cluster.directories.get_mut(&Fid::ROOT).expect("the root");
+        root.insert("d".to_owned(), (1, MASTER, DIRECTORY));
+    }
+    bench.revoke(whole);
+    bench.make_file(node, "c");
+    assert_eq!(bench.holders("c"), [TO]);
+}
+
 /// Before it moves it lies in one piece, and is the stripe that names leave after it has begun.
 #[test]
 fn a_directory_that_is_open_is_used_by_the_inode_that_takes_its_place() {

@@ -12,7 +12,8 @@ use super::{Caller, READ_WRITE, WRITE, name};
 use crate::script::{Exchange, Script};
 
 /// e1: a directory on the second MDT, names of its inodes on the first, and the other way round.
-pub(super) async fn remote(it: &Caller, _: &Script) -> Result<(), Errno> {
+/// Answers the directory of it all.
+pub(super) async fn remote(it: &Caller) -> Result<NodeId, Errno> {
     // Whose group decides about what is made in it.
     it.files.getattr(&it.who, NodeId::ROOT).await?;
     let e = it.make(NodeId::ROOT, "e", NewNode::Directory).await?;
@@ -45,7 +46,8 @@ pub(super) async fn remote(it: &Caller, _: &Script) -> Result<(), Errno> {
     for (directory, text) in [(e, "hl"), (m1, "f"), (m1, "h"), (m1, "x")] {
         it.files.unlink(&it.who, directory, &name(text)).await?;
     }
-    it.files.rmdir(&it.who, e, &name("m1")).await
+    it.files.rmdir(&it.who, e, &name("m1")).await?;
+    Ok(e)
 }
 
 /// d1: files and directories that move from one MDT to the other, a link across, and the paths of what it links.

@@ -44,9 +44,8 @@ async fn unlink_all(it: &Caller, directory: NodeId, names: &[&str]) -> Result<()
 }
 
 /// e1, in which the directory of all three is made, e2 and e3: directories in two stripes, by a wish and by a default.
-pub(super) async fn two(it: &Caller, script: &Script) -> Result<(), Errno> {
-    remote(it, script).await?;
-    let e = it.look_up(NodeId::ROOT, "e").await?;
+pub(super) async fn two(it: &Caller, _: &Script) -> Result<(), Errno> {
+    let e = remote(it).await?;
     let s2 = it.make(e, "s2", on(1, stripes(2, LmvHash::UNKNOWN))).await?;
     let files = ["f1", "f2", "f3", "f4", "f5", "f6", "f7", "f8"];
     for text in files {
