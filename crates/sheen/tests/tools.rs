@@ -59,7 +59,11 @@ fn a_wrong_command_line_gets_one_line() {
         ("lfs bogus", 1, "lfs: 'bogus' is not a valid command. See 'lfs --list-commands'."),
         ("lfs --bogus", 1, "lfs: '--bogus' is not a valid command. See 'lfs --list-commands'."),
         ("lctl bogus", 1, "lctl: 'bogus' is not a valid command. See 'lctl --list-commands'."),
-        ("lfs migrate -m 1 .", 95, "lfs migrate: option '-m' is not supported by Sheen yet"),
+        (
+            "lfs migrate -m 1 .",
+            25,
+            "lfs migrate: . migrate failed: Inappropriate ioctl for device (25)",
+        ),
         (
             "lfs migrate -c 1 nofile",
             2,

@@ -25,8 +25,9 @@ const DEAD_WITHIN: Duration = Duration::from_secs(10);
 /// Longer than any start, stop or recovery takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Longer than a process takes from its fork to its own program.
-const FORKED: Duration = Duration::from_secs(60);
+/// Longer than a process takes from its fork to its own program, and than a test beside this one keeps a mount namespace, with
+/// a copy of each mount.
+const FORKED: Duration = Duration::from_secs(180);
 
 /// The exit code of `sheen down` where a program uses the mount.
 const EBUSY: i32 = 16;
@@ -182,7 +183,7 @@ impl Cluster {
         self.folder().join("mnt")
     }
 
-    /// Where tests work: the mount point, or a directory in stripes there if that is asked for ([`Striping`]).
+    /// Where tests work: the mount point, or a directory in stripes there if `SHEEN_TEST_STRIPED` asks for one.
     pub fn mnt(&self) -> PathBuf {
         self.working_directory(&self.mount_point())
     }

@@ -23,6 +23,7 @@ const ENOENT: i32 = 2;
 const EBUSY: i32 = 16;
 const EEXIST: i32 = 17;
 const EXDEV: i32 = 18;
+const ENODEV: i32 = 19;
 const EINVAL: i32 = 22;
 const EOPNOTSUPP: i32 = 95;
 
@@ -114,15 +115,15 @@ fn are_distinguished(cluster: &Cluster) -> Outcome {
     is(&path.trim().to_owned(), &far.join("below/file").display().to_string())
 }
 
-/// What is not there of striped directories is refused by name, and makes nothing.
-fn migration_is_refused(cluster: &Cluster) -> Outcome {
+/// What cannot be made or moved is refused by name, and makes nothing.
+fn what_cannot_be_is_refused(cluster: &Cluster) -> Outcome {
     let (far, striped) = (cluster.mnt().join("far"), cluster.mnt().join("striped"));
     let (far, striped) = (far.to_string_lossy(), striped.to_string_lossy());
     for (words, code, why) in [
-        (&["mkdir", "-i", "3", &striped][..], 19, "No such device"),
-        (&["mkdir", "-c", "2", &far], EEXIST, "are not striped otherwise"),
+        (&["mkdir", "-i", "3", &striped][..], ENODEV, "No such device"),
+        (&["mkdir", "-c", "2", &far], EEXIST, "split or merged with lfs setdirstripe -c"),
         (&["mkdir", "--foreign", &striped], EOPNOTSUPP, "'--foreign' is not supported"),
-        (&["migrate", "-m", "1", &far], EOPNOTSUPP, "'-m' is not supported"),
+        (&["migrate", "-m", "7", &far], ENODEV, "No such device"),
     ] {
         let tried = cluster.run(&[&["lfs"], words].concat())?;
         let (said, is_so) = (&tried.output, tried.status.code() == Some(code));
@@ -204,7 +205,7 @@ fn several_mdts_are_made_shown_and_stopped_like_osts() {
     scene_of("mdts-up", &["--mdts", "3"], |cluster| {
         are_shown(cluster)?;
         are_distinguished(cluster)?;
-        migration_is_refused(cluster)?;
+        what_cannot_be_is_refused(cluster)?;
         other_numbers(cluster)?;
         same_after_restart(cluster)?;
         are_shown(cluster)?;

@@ -434,7 +434,7 @@ pub(super) const TABLE: &[Row] = &[
     row("mdt.*.enable_dir_auto_split", SWITCH, "a_directory_with_many_names_is_split_by_itself"),
     row(
         "mdt.*.dir_split_count",
-        &[("1k", "1024"), ("50000", "50000")],
+        &[("1K", "1024"), ("50000", "50000")],
         "a_directory_with_many_names_is_split_by_itself",
     ),
     row(
