@@ -109,6 +109,9 @@ impl Meta {
             let reading = hasher.and_then(|hasher| state.begin_reading(hasher, hash));
             (state.epoch(), reading)
         };
+        // Not in use while the MDT is asked: that may wait for a change over several MDTs, which another MDT may keep waiting
+        // until this client cancels a lock there. Where it is lost meanwhile the pages are shown, and not kept.
+        drop(held);
         let chunk = Arc::new(self.readpage(who, inode, hash, bytes).await?);
         if let Some(reading) = reading {
             self.note_names(inode, &reading, &chunk);
@@ -118,7 +121,6 @@ impl Meta {
         {
             pages.keep(&chunk);
         }
-        drop(held);
         Ok(chunk)
     }
 
