@@ -64,11 +64,12 @@ impl Meta {
         };
         let reading = parent.state().begin_reading(&self.cache.hasher, from);
         let Some(reading) = reading else { return };
+        // Not in use while the MDT is asked, as for a listing ([`Self::chunk_of`]): that may wait for a change that waits for it.
+        drop(held);
         // As above.
         if let Ok(chunk) = self.readpage(who, parent, from, CHUNK_BYTES).await {
             self.note_names(parent, &reading, &chunk);
         }
-        drop(held);
     }
 
     /// Counts the names of a chunk.
