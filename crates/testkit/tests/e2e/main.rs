@@ -34,6 +34,7 @@ mod kills;
 mod layouts;
 mod leftovers;
 mod logs;
+mod mdt_kills;
 mod mdts_up;
 mod memory;
 mod metrics;
