@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sheen_layout::directory::{
-    DirectoryLayout, DirectoryWish, Holder, LayoutChange, MigrationTarget,
+    DirectoryLayout, DirectoryWish, Holder, LayoutChange, MigrationTarget, former_with,
 };
 use sheen_target::{Context, ReplyRecording};
 use sheen_types::{Errno, Fid, InodeBits, MdtIndex};
@@ -17,7 +17,7 @@ use super::{Migration, Places, Step};
 use crate::directory::Child;
 use crate::inode::Inode;
 use crate::striped::{StripePlan, stripe_like, stripe_name, stripes};
-use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, DEFAULT_LMV, LINK, LMV, LOV, XattrsOf};
+use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, DEFAULT_LMV, FORMER, LINK, LMV, LOV, XattrsOf};
 use crate::{Mdt, links};
 
 /// What clients keep of a directory that becomes another one.
@@ -185,7 +185,7 @@ impl Mdt {
         }
     }
 
-    /// The extended attributes that a directory keeps when it becomes another one. It is excluded.
+    /// The extended attributes of the directory that takes the place of another one, which is excluded: that one's, and [`FORMER`].
     async fn xattrs_to_keep(
         &self,
         context: &Context,
@@ -206,6 +206,10 @@ impl Mdt {
             };
             kept.extend(value.map(|value| (name, value)));
         }
+        let before = kept.extract_if(.., |(name, _)| name == FORMER).next();
+        let before = before.map(|(_, value)| value).unwrap_or_default();
+        let former = former_with(directory, &before);
+        kept.push((FORMER.to_owned(), former));
         Ok(kept)
     }
 
