@@ -1,6 +1,7 @@
 //! MDS_REINT migrate: a name of a directory moves to other MDTs, or the directory that it stands for begins to.
 
 use sheen_layout::directory::DirectoryWish;
+use sheen_store::FileKind;
 use sheen_target::{Context, Outcome};
 use sheen_types::{Errno, Timestamp};
 use sheen_wire::md::{Bias, MdtBody, Valid};
@@ -52,6 +53,7 @@ impl Mdt {
             parent: record.fid1,
             name: &name,
             new: record.fid2,
+            kind: FileKind::from_mode(record.mode),
             caller,
             now: Timestamp::from_seconds(record.time),
             names_only: record.bias.contains(Bias::MIGRATE_NSONLY),
@@ -64,6 +66,8 @@ impl Mdt {
         let reply = migrated(closed.is_closed);
         Ok(match done {
             Ok(()) => Outcome::ok(reply),
+            // A client that asks again by itself would not hear that the file is closed.
+            Err(Errno::EINPROGRESS) if closed.is_closed => Outcome::failed(Errno::EAGAIN, reply),
             Err(errno) => Outcome::failed(errno, reply),
         })
     }

@@ -2,15 +2,18 @@
 
 use bytes::Bytes;
 use sheen_layout::directory::{
-    DirectoryLayout, DirectoryWish, Holder, LayoutChange, WishedStripes, stripe_name,
+    DirectoryLayout, DirectoryWish, FORMER, Holder, LayoutChange, WishedStripes, read_former,
+    stripe_name,
 };
 use sheen_store::{Store, Transaction};
 use sheen_target::testing::TestWorld;
 use sheen_types::{Errno, Fid, InodeBits, LockMode, MdtIndex};
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::lmv::{LmvEa, LmvHash};
-use sheen_wire::md::{AttrValid, Bias, MdsOpenFlags, RecRename, ReintOp};
-use sheen_wire::messages::{LdlmCancel, LdlmEnqueue, MdsGetRoot, MdsReintMigrate, Reply};
+use sheen_wire::md::{AttrValid, Bias, MdsOpenFlags, MdtBody, RecRename, ReintOp, Valid};
+use sheen_wire::messages::{
+    LdlmCancel, LdlmEnqueue, MdsGetRoot, MdsGetxattr, MdsReintMigrate, Reply,
+};
 use sheen_wire::out::UpdateType;
 use sheen_wire::text::Text;
 
@@ -714,6 +717,53 @@ fn what_waits_for_the_end_of_a_migration_is_added() {
         done.sort_by_key(|(kind, _)| *kind);
         assert_eq!(done, (0..7).map(|kind| (kind, Ok(()))).collect::<Vec<_>>());
         assert_eq!(here.getattr(d).await.map(drop), Err(Errno::ENOENT));
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+/// Asks for the list of an inode's extended attributes.
+async fn listed(client: &Client, fid: Fid) -> String {
+    let mdt_body = MdtBody { valid: Valid::XATTRLS, ..client.body(fid) };
+    let asked = MdsGetxattr { mdt_body, ..MdsGetxattr::default() };
+    match client.inner.call(asked).await.reply {
+        Some(Reply::MdsGetxattr(reply)) => String::from_utf8_lossy(&reply.eadata).into_owned(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_directory_says_by_which_fids_it_was_known_before_it_moved() {
+    let world = TestWorld::new(906);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 2).await;
+        let (here, there) = (&scene.clients[0], &scene.clients[1]);
+        let d = here.mkdir(ROOT, "d").await.expect("made");
+        here.setxattr(d, "user.x", Some(b"1"), 0).await.expect("set");
+        assert_eq!(here.getxattr(d, FORMER).await, Err(Errno::ENODATA));
+        let mut former = vec![d];
+        for round in 0..3_u16 {
+            let wish = to(1 - round % 2, 1);
+            let (mdt, client) = [(1, there), (0, here)][usize::from(round % 2)];
+            scene.forget_sent();
+            let master = scene.migrate(mdt, (ROOT, "d"), &wish).await.expect("it begins");
+            let read = scene.sent(mdt, 1 - mdt).concat();
+            let read = read.iter().filter(|it| **it == UpdateType::XATTR_GET).count();
+            // The layout of the root, if that is there, and of the directory; user.x. The FIDs come with the exclusion.
+            assert_eq!(read, 2 + mdt);
+            let value = client.getxattr(master, FORMER).await.expect("it is there");
+            assert_eq!(read_former(&value), former);
+            assert_eq!(client.getxattr(master, "user.x").await, Ok(Bytes::from_static(b"1")));
+            assert!(!listed(client, master).await.contains("sheen"));
+            for value in [Some(&b"1"[..]), None] {
+                let set = client.setxattr(master, FORMER, value, 0).await;
+                assert_eq!(set, Err(Errno::EPERM));
+            }
+            scene.end(master, &wish).await.expect("it ends");
+            assert_eq!(client.getxattr(master, FORMER).await, Ok(value));
+            former.insert(0, master);
+        }
         scene.settle(&inner).await;
     };
     run(test, &world);
