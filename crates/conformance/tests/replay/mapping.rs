@@ -1,7 +1,7 @@
 //! What is called one thing in a capture and another in our world: handles, sequences, objects.
 
 use bytes::Bytes;
-use sheen_types::{Fid, HashMap, Transno};
+use sheen_types::{Fid, HashMap, HashSet, Transno};
 use sheen_wire::lmv::LmvEa;
 use sheen_wire::lov::{LovEa, LovMd};
 use sheen_wire::ost::OstId;
@@ -15,6 +15,8 @@ pub(crate) struct Mapping {
     words: HashMap<u64, u64>,
     /// Inodes that servers named: the stripes of directories.
     fids: HashMap<(u64, u64), (u64, u64)>,
+    /// What the client called inodes that move to another MDT.
+    moved: HashSet<(u64, u64)>,
     objects: HashMap<(u64, u64), (u64, u64)>,
     /// Our objects' OSTs.
     osts: HashMap<(u64, u64), u32>,
@@ -77,6 +79,20 @@ impl Mapping {
         for (real, ours) in stripes(real).into_iter().zip(stripes(ours)) {
             self.fids.insert(words(real), words(ours));
         }
+    }
+
+    /// The client has named an inode that moves, which is no directory: our MDT names it itself.
+    pub(crate) fn note_moved(&mut self, real: Fid) {
+        self.moved.insert(words(real));
+    }
+
+    /// Learns what an inode that has moved is called here; whether that is another name than the client's.
+    pub(crate) fn learn_moved(&mut self, real: Fid, ours: Fid) -> bool {
+        let is_new = self.fid(real) != ours && self.moved.remove(&words(real));
+        if is_new {
+            self.fids.insert(words(real), words(ours));
+        }
+        is_new
     }
 
     /// Our name of an inode.
