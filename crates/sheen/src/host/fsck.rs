@@ -502,6 +502,9 @@ fn put_in_order(
             .map_err(|error| failed(error.to_string()))?,
     };
     for ((name, _), done) in stores.iter().zip(&done) {
+        for fid in &done.put_back {
+            output::line(format_args!("{name}: {}: name put back", done.place(*fid)));
+        }
         super::salvage::report_names(&name.to_string(), done);
     }
     Ok(())

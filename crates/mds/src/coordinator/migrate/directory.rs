@@ -2,9 +2,11 @@
 
 use bytes::Bytes;
 use sheen_layout::directory::{
-    DirectoryLayout, DirectoryWish, Holder, LayoutChange, MigrationTarget, former_with,
+    DirectoryLayout, DirectoryWish, Holder, LayoutChange, MigrationTarget, finishing_command,
+    former_with,
 };
 use sheen_target::{Context, ReplyRecording};
+use sheen_types::text::shown;
 use sheen_types::{Errno, Fid, InodeBits, MdtIndex};
 use sheen_wire::lmv::LmvHash;
 use sheen_wire::out::ObjectUpdate;
@@ -107,7 +109,10 @@ impl Mdt {
             before => before?,
         };
         let is_there = self.is_where_wished(context, child.fid, before.as_ref(), wish).await;
-        match is_there.inspect_err(|errno| log_other_wish(*errno, asked, before.as_ref()))? {
+        if is_there == Err(Errno::EPERM) {
+            self.log_other_wish(context, asked, before.as_ref()).await;
+        }
+        match is_there? {
             // It stays as it is, and goes where its name belongs.
             true if places.source != places.target => return Ok(Prepared::Not(Step::NameAlone)),
             true => return Err(Errno::EALREADY),
@@ -252,6 +257,25 @@ impl Mdt {
         Ok(kept)
     }
 
+    /// Says which command ends a migration that was broken off, in the words of `lfs migrate`.
+    async fn log_other_wish(
+        &self,
+        context: &Context,
+        asked: &Migration<'_>,
+        layout: Option<&DirectoryLayout>,
+    ) {
+        let Some(layout) = layout else { return };
+        let ((hash, count), name) = (layout.wanted(), asked.name.as_bytes());
+        let mut mdts = Vec::new();
+        for stripe in stripes(layout).iter().take(count as usize) {
+            let Ok(mdt) = self.mdt_of(&context.target, *stripe).await else { return };
+            mdts.push(mdt.0);
+        }
+        let (shown, command) = (shown(name), finishing_command(&mdts, hash, name));
+        tracing::warn!(parent = %asked.parent,
+            "'{shown}' is being migrated; to finish it, run: {command}");
+    }
+
     /// The names of the extended attributes of an inode of another MDT.
     async fn remote_xattr_names(&self, mdt: MdtIndex, inode: Fid) -> Result<Vec<String>, Errno> {
         let asked = ObjectUpdate::xattr_list(inode);
@@ -261,27 +285,6 @@ impl Mdt {
         let names = data.split(|byte| *byte == 0).filter(|name| !name.is_empty());
         let text = |name: &[u8]| String::from_utf8(name.to_vec()).map_err(|_| Errno::EPROTO);
         names.map(text).collect()
-    }
-}
-
-/// Says which command ends a migration that was broken off.
-fn log_other_wish(errno: Errno, asked: &Migration<'_>, layout: Option<&DirectoryLayout>) {
-    let Some(layout) = layout.filter(|_| errno == Errno::EPERM) else { return };
-    let Holder::Master { mdt, .. } = layout.holder() else { return };
-    let ((hash, count), name) = (layout.wanted(), asked.name.as_bytes().escape_ascii());
-    let (mdt, hash) = (mdt.0, hash_name(hash));
-    tracing::warn!(parent = %asked.parent,
-        "the migration of {name} was broken off: 'lfs migrate -m {mdt} -c {count} -H {hash} {name}' ends it");
-}
-
-/// As `lfs` takes it.
-fn hash_name(hash: LmvHash) -> &'static str {
-    match hash.without_flags() {
-        LmvHash::ALL_CHARS => "all_char",
-        LmvHash::FNV_1A_64 => "fnv_1a_64",
-        LmvHash::CRUSH => "crush",
-        LmvHash::CRUSH2 => "crush2",
-        _ => "unknown",
     }
 }
 
