@@ -833,7 +833,7 @@ fn attributes_are_merged_over_stripes_and_kept_under_the_lock_of_each() {
     assert_eq!(Stat::of(&stat(&bench)), Stat { nlink: 6, size: 12288, blocks: 24, mtime: 400 });
     assert_eq!(kinds(&bench.asked()), [(0, "getattr", STRIPES[1])]);
     let stripe = bench.fixture.files.0.inodes.pin(STRIPES[1]);
-    assert_ne!(stripe.node, node);
+    assert_ne!(stripe.node(), node);
 
     // The MDT changes all of them.
     let changes = SetAttributes { mode: Some(0o700), ..SetAttributes::default() };
