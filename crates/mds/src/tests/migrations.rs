@@ -743,7 +743,7 @@ fn a_name_that_is_added_while_a_migration_ends_is_added() {
         scene.way(1, 2).hold(Some(UpdateType::RECORD));
         let (client, value) = (scene.clients[1].clone(), listed.to_ea().encode());
         let end = async move { client.setxattr(master, "trusted.lmv", Some(&value), 0).await };
-        inner.world().tasks.spawn("end", Box::pin(async move { drop(end.await) }));
+        inner.world().tasks.spawn("end", Box::pin(async move { end.await.expect("it ends") }));
         inner.sleep(std::time::Duration::from_secs(1)).await;
         let made = Arc::new(Mutex::new(None));
         let (client, stripe, answered) = (scene.clients[2].clone(), all[1], Arc::clone(&made));
@@ -775,7 +775,7 @@ fn a_listing_of_a_stripe_that_goes_is_answered_when_the_master_says_so_too() {
         scene.way(1, 2).hold(Some(UpdateType::RECORD));
         let (client, value) = (scene.clients[1].clone(), listed.to_ea().encode());
         let end = async move { client.setxattr(master, "trusted.lmv", Some(&value), 0).await };
-        inner.world().tasks.spawn("end", Box::pin(async move { drop(end.await) }));
+        inner.world().tasks.spawn("end", Box::pin(async move { end.await.expect("it ends") }));
         inner.sleep(std::time::Duration::from_secs(1)).await;
         assert!(scene.servers[0].mdt.inode(d).is_err(), "its MDT has applied its part");
         let answered = Arc::new(Mutex::new(None));
