@@ -32,7 +32,7 @@ use crate::caller::{Caller, Capability, May};
 use crate::directory::Child;
 use crate::inode::Inode;
 use crate::striped::{parse_layout, stripes};
-use crate::xattrs::{LMV, XattrsOf};
+use crate::xattrs::LMV;
 
 /// How often it is tried to move a name of which something changes at the same time each time.
 const TRIES_MAX: usize = 16;
@@ -218,7 +218,7 @@ impl Mdt {
     ) -> Result<Option<DirectoryLayout>, Errno> {
         let mdt = self.mdt_of(&context.target, directory).await?;
         let value = match mdt.0 == self.index {
-            true => self.store.xattr_of(directory, LMV)?,
+            true => self.shown_xattr(directory, LMV).await?,
             false => self.remote_xattr(mdt, directory, LMV, order).await?,
         };
         value.map(|value| parse_layout(directory, &value)).transpose()

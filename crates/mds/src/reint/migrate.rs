@@ -40,10 +40,11 @@ impl Mdt {
         };
         dot_lustre::refuse_change(record.fid1, &name)?;
         let caller = Caller::from(record);
-        let is_on = self.makes_remote_directories() && self.migrates_directories();
-        if !is_on || !self.may_choose_mdts(&caller) {
-            return Err(Errno::EPERM);
-        }
+        let settings = [
+            ("enable_remote_dir", self.makes_remote_directories()),
+            ("enable_dir_migration", self.migrates_directories()),
+        ];
+        self.check_choice(context, &caller, "a migration", &settings)?;
         let wish = match request.eadata.is_empty() {
             true => None,
             false => Some(parse_wish(&request.eadata)?),

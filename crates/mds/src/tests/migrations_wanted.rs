@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sheen_target::testing::{TestAnswer, TestCall, TestWorld};
+use sheen_target::testing::{TestAnswer, TestCall, TestWorld, logged};
 use sheen_types::{Errno, Fid};
 use sheen_wire::out::UpdateType;
 
@@ -130,4 +130,69 @@ fn a_migration_moves_the_directory_that_had_the_name_when_it_was_asked_for() {
         scene.settle(&inner).await;
     };
     run(test, &world);
+}
+
+/// Programs say no more than "Operation not permitted".
+#[test]
+fn who_may_not_choose_mdts_is_refused_with_the_reason_in_the_log_once_a_second() {
+    logged(|lines| {
+        let world = TestWorld::new(943);
+        let inner = world.clone();
+        let test = async move {
+            let scene = Scene::new(&inner, 2).await;
+            scene.allow_restripes();
+            let mdt = &scene.servers[1].mdt;
+            let d = scene.mkdir(1, ROOT, "d").await;
+            let user = scene.clients[1].as_user(7, 8);
+            let wish = to(0, 1);
+            let migrate = async || {
+                // A second line has its turn.
+                inner.sleep(Duration::from_secs(2)).await;
+                let request = migrate_request(&user, (ROOT, "d"), user.next_fid(), &to(1, 1));
+                user.modify(request).await.map(drop)
+            };
+            let end = async || {
+                inner.sleep(Duration::from_secs(2)).await;
+                user.setxattr(d, "trusted.lmv", Some(&wish.to_ea().encode()), 0).await
+            };
+            let make = async || {
+                let striped = super::striped::wish(2);
+                let request = user.create_request(d, "x", DIRECTORY | 0o777);
+                user.modify(super::striped::wishing(request, &striped)).await.map(drop)
+            };
+            assert_eq!(migrate().await, Err(Errno::EPERM));
+            let others = "of users other than root those of group 0 may alone";
+            let said = lines.with(others);
+            assert_eq!(said.len(), 1, "{said:?}");
+            for part in ["a migration is refused", "enable_remote_dir_gid", "uid=7", "gid=8"] {
+                assert!(said[0].contains(part), "{part}: {said:?}");
+            }
+            // The next ones come too soon after it.
+            assert_eq!(make().await, Err(Errno::EPERM));
+            let wished = super::striped::wish(2);
+            let restriped = super::restripes::restripe(&user, ROOT, "d", &wished);
+            assert_eq!(restriped.await.map(drop).unwrap_err().0, Errno::EPERM);
+            assert_eq!(lines.with("is refused").len(), 1);
+            assert_eq!(end().await, Err(Errno::EPERM));
+            assert_eq!(lines.with("more=2").len(), 1, "{:?}", lines.with("is refused"));
+            assert_eq!(lines.with("the end of a migration is refused").len(), 1);
+            // By its group, as in Lustre, and with -1 for all, it gets as far as the rights to its names.
+            for gid in [8, u32::MAX] {
+                mdt.set_remote_directories_gid(gid);
+                assert_eq!(migrate().await, Err(Errno::EALREADY), "{gid}");
+                assert_eq!(end().await, Err(Errno::EALREADY), "{gid}");
+            }
+            mdt.set_remote_directories_gid(9);
+            assert_eq!(migrate().await, Err(Errno::EPERM));
+            assert_eq!(lines.with("those of group 9 may alone").len(), 1);
+            // What is off is off for root, too.
+            mdt.set_remote_directories_gid(u32::MAX);
+            mdt.migrate_directories(false);
+            assert_eq!(migrate().await, Err(Errno::EPERM));
+            assert_eq!(end().await, Err(Errno::EPERM));
+            assert_eq!(lines.with("mdt.*.enable_dir_migration is 0").len(), 2);
+            scene.settle(&inner).await;
+        };
+        run(test, &world);
+    });
 }

@@ -106,7 +106,7 @@ impl Scene {
         Stores(&self.servers)
     }
 
-    fn allow_restripes(&self) {
+    pub(super) fn allow_restripes(&self) {
         self.servers.iter().for_each(|server| server.mdt.restripe_directories(true));
     }
 
@@ -123,7 +123,7 @@ impl Scene {
 }
 
 /// mkdir of a name that is there.
-async fn restripe(
+pub(super) async fn restripe(
     client: &Client,
     parent: Fid,
     text: &str,
