@@ -48,7 +48,7 @@ impl Handler for Target {
         self.export(export).is_some()
     }
 
-    fn serves(&self, nid: Nid) -> bool {
+    fn has_client_at(&self, nid: Nid) -> bool {
         self.exports.is_at(nid)
     }
 }

@@ -21,8 +21,8 @@
 //! The modules, by what they are for:
 //!
 //! - a request: `dispatch` (its steps), `context`, `operations` (what a role does), `answer`, `in_work` (what it waits for),
-//!   `late` (what takes long), `local` (a client in the server's process);
-//! - changes: `transact`, `commit` (their order and how far they are durable), `epoch`, `undurable`, `applying`;
+//!   `slow` (what takes long), `local` (a client in the server's process);
+//! - changes: `transact`, `history` (their order and how far they are durable), `epoch`, `undurable`, `applying`;
 //!   `distributed` over several MDTs;
 //! - answers that may be asked for again: `replies` in memory, `last_rcvd` in the store;
 //! - recovery: `recovery` (the window), `replays` (which are believed);
@@ -40,7 +40,6 @@ mod applying;
 pub mod budget;
 mod callback_turns;
 mod callbacks;
-mod commit;
 mod config;
 mod connect;
 mod context;
@@ -51,11 +50,11 @@ mod epoch;
 mod evict;
 mod export;
 mod fault;
+mod history;
 mod housekeeping;
 mod in_work;
 mod jobs;
 mod last_rcvd;
-mod late;
 mod limits;
 mod local;
 mod locks;
@@ -66,6 +65,7 @@ mod replays;
 mod replies;
 mod servers;
 mod services;
+mod slow;
 mod stats;
 mod store_errno;
 mod target;

@@ -567,7 +567,7 @@ pub(super) async fn lock_without_data(
     if !flags.contains(MdsOpenFlags::LOCK) {
         let bits = locks::ATTRIBUTES | InodeBits::LAYOUT | more;
         let is_regular = inode.is_regular();
-        let guard = is_regular.then(|| locks::read_if_free(&context.target, inode.fid, bits));
+        let guard = is_regular.then(|| locks::read_for_open(&context.target, inode.fid, bits));
         return Ok(guard.flatten());
     }
     let mode = locks::mode_of_open(flags);
