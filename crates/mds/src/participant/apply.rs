@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use sheen_io::logged;
 use sheen_store::Transaction;
 use sheen_target::{Context, Incarnation, LockGuard, PartApplied, Target, store_errno};
 use sheen_types::{Errno, Fid, InodeBits, Transno, Uuid};
@@ -179,7 +180,8 @@ impl Entry {
 }
 
 fn read(update: &ObjectUpdate) -> Result<Update, Errno> {
-    let said = Update::read(update).map_err(|_| Errno::EPROTO)?;
+    let said = Update::read(update)
+        .map_err(logged!(Errno::EPROTO, "an update in another MDT's record cannot be read"))?;
     match update.fid.is_of_mdt() {
         true => Ok(said),
         false => Err(Errno::EPROTO),
