@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use sheen_io::logged;
 use sheen_rpc::{Answer, Bulk, Call, Channel, RpcError};
 use sheen_target::{Target, Wait, while_waiting};
 use sheen_types::{Errno, Fid, MdtIndex, Name};
@@ -104,11 +105,15 @@ pub(super) fn results_of(
 ) -> Result<Vec<UpdateResult>, NotDone> {
     let answer = answer.map_err(|error| match error {
         RpcError::Errno(errno) => NotDone::Refused(errno),
-        _ => NotDone::Unknown,
+        lost => {
+            tracing::warn!(error = %lost, "no answer of another MDT: whether it has done it is not known");
+            NotDone::Unknown
+        }
     })?;
     let Reply::OutUpdate(reply) = answer.reply else { return Err(NotDone::Unknown) };
     let results = UpdateResults::decode(&reply.object_update_reply);
-    let results = results.map_err(|_| NotDone::Unknown)?.results;
+    let results =
+        results.map_err(logged!(NotDone::Unknown, "another MDT's results cannot be read"))?.results;
     let refused = results.iter().find_map(|result| Errno::from_status(result.status));
     match refused {
         Some(errno) => Err(NotDone::Refused(errno)),
@@ -120,7 +125,8 @@ pub(super) fn results_of(
 /// Reads a result that has one form.
 pub(super) fn read<T: Wire>(result: Option<&UpdateResult>) -> Result<T, Errno> {
     let data = &result.ok_or(Errno::EPROTO)?.data;
-    T::decode(&mut Reader::new(data, ByteOrder::Little)).map_err(|_| Errno::EPROTO)
+    T::decode(&mut Reader::new(data, ByteOrder::Little))
+        .map_err(logged!(Errno::EPROTO, "another MDT's answer cannot be read"))
 }
 
 impl Mdt {
@@ -155,7 +161,12 @@ impl Mdt {
     ) -> Result<Vec<UpdateResult>, Errno> {
         self.until_configured(mdt).await?;
         let channel = self.partner(mdt)?;
-        let request = || request_of(updates, result_bytes, order).map_err(|_| Errno::E2BIG);
+        let request = || {
+            request_of(updates, result_bytes, order).map_err(logged!(
+                Errno::E2BIG,
+                "a question for another MDT is larger than a message"
+            ))
+        };
         let answer = call_until_let_in(&*channel, request()?, request);
         let answer = while_waiting(Wait::Mdt, answer).await;
         Ok(results_of(answer, updates.len())?)
@@ -239,7 +250,9 @@ impl Mdt {
         let asked = ObjectUpdate::parents(directory);
         let results = self.ask(mdt, &[asked], EXCLUSION_BYTES, Order::Awaited).await?;
         let data: &Bytes = &results.first().ok_or(Errno::EPROTO)?.data;
-        Ok(Parents::decode(data).map_err(|_| Errno::EPROTO)?.above)
+        Ok(Parents::decode(data)
+            .map_err(logged!(Errno::EPROTO, "another MDT's answer about parents cannot be read"))?
+            .above)
     }
 }
 
@@ -267,4 +280,33 @@ pub(super) fn child_of(found: &NamedInode) -> Result<Option<Child>, Errno> {
     }
     let kind = sheen_store::FileKind::from_mode(found.mode).ok_or(Errno::EPROTO)?;
     Ok(Some(Child { fid: found.fid, kind }))
+}
+
+#[cfg(test)]
+mod tests {
+    use sheen_target::testing::logged as lines_of;
+    use sheen_types::Xid;
+    use sheen_wire::messages::OutUpdateReply;
+    use sheen_wire::ptlrpc::PtlrpcBody;
+
+    use super::*;
+
+    #[test]
+    fn why_it_is_not_known_whether_another_mdt_has_done_something_is_logged() {
+        lines_of(|lines| {
+            assert!(matches!(results_of(Err(RpcError::Evicted), 1), Err(NotDone::Unknown)));
+            assert_eq!(lines.with(&RpcError::Evicted.to_string()).len(), 1);
+            let object_update_reply = Bytes::from_static(b"no results");
+            let reply = OutUpdateReply { object_update_reply, ..OutUpdateReply::default() };
+            let answer = Answer {
+                xid: Xid(1),
+                body: PtlrpcBody::default(),
+                reply: Reply::OutUpdate(Box::new(reply)),
+                bulk: Vec::new(),
+                connection: 1,
+            };
+            assert!(matches!(results_of(Ok(answer), 1), Err(NotDone::Unknown)));
+            assert_eq!(lines.with("another MDT's results cannot be read").len(), 1);
+        });
+    }
 }

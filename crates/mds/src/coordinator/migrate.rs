@@ -18,6 +18,7 @@ mod end;
 mod inode;
 mod wanted;
 
+use sheen_io::logged;
 use sheen_layout::directory::{DirectoryLayout, DirectoryWish, LayoutChange};
 use sheen_store::FileKind;
 use sheen_target::Context;
@@ -195,7 +196,9 @@ impl Mdt {
         };
         let stripes = stripes(&layout);
         let stripe = |number: u32| stripes.get(number as usize).copied().ok_or(Errno::ESTALE);
-        let places = layout.places(asked.name.as_bytes()).map_err(|_| Errno::EBADF)?;
+        let places = layout
+            .places(asked.name.as_bytes())
+            .map_err(logged!(Errno::EBADF, "the layout of a directory has no place for a name"))?;
         let target = stripe(places.now)?;
         let source = places.before.map_or(Ok(target), stripe)?;
         match layout.change() {

@@ -94,11 +94,17 @@ impl Mdt {
                 }
                 (Some(layout), RestripePlan::Split { hash, added }) => {
                     let added = self.new_fids(by.target(), added).await?;
-                    let changed = layout.split_to(*hash, &added).map_err(|_| Errno::EINVAL)?;
+                    let changed = layout.split_to(*hash, &added).map_err(sheen_io::logged!(
+                        Errno::EINVAL,
+                        "a directory cannot be split so"
+                    ))?;
                     self.relayout(by, wanted, (layout, &changed)).await?
                 }
                 (Some(layout), RestripePlan::Merge { hash, count }) => {
-                    let changed = layout.merge_to(*hash, *count).map_err(|_| Errno::EINVAL)?;
+                    let changed = layout.merge_to(*hash, *count).map_err(sheen_io::logged!(
+                        Errno::EINVAL,
+                        "a directory cannot be merged so"
+                    ))?;
                     self.relayout(by, wanted, (layout, &changed)).await?
                 }
                 (None, RestripePlan::Merge { .. }) => return Err(Errno::EALREADY),
@@ -122,7 +128,8 @@ impl Mdt {
         let Restripe { parent, name, directory, new_master, now, .. } = *wanted;
         let mdt = MdtIndex(self.index);
         let layout = DirectoryLayout::split_of_plain(mdt, directory, hash, added);
-        let layout = layout.map_err(|_| Errno::EINVAL)?;
+        let layout =
+            layout.map_err(sheen_io::logged!(Errno::EINVAL, "a directory cannot be split so"))?;
         let request = ExclusionRequest::default().removed(parent, name).changed(directory, ALL);
         let held = self.hold_distributed(by, request).await?;
         let of_parent = layout_in(&held, parent)?;
@@ -331,7 +338,10 @@ impl Parts<'_> {
             self.add(*fid, ObjectUpdate::xattr_set(*fid, LMV, &of)).await?;
             return Ok(RestripeEnd::NotYet);
         }
-        let finished = layout.finished().map_err(|_| Errno::EINVAL)?;
+        let finished = layout.finished().map_err(sheen_io::logged!(
+            Errno::EINVAL,
+            "a split or merge cannot end with this layout"
+        ))?;
         self.set_layout(held, master, &finished).await?;
         for (number, fid) in leaving {
             let name = stripe_name(fid, number)?;

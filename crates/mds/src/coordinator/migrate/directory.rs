@@ -1,6 +1,7 @@
 //! The begin of the migration of a directory.
 
 use bytes::Bytes;
+use sheen_io::logged;
 use sheen_layout::directory::{
     DirectoryLayout, DirectoryWish, Holder, LayoutChange, MigrationTarget, former_with,
 };
@@ -259,7 +260,10 @@ impl Mdt {
         let results = self.ask(mdt, &[asked], room, Order::Awaited).await?;
         let data = &results.first().ok_or(Errno::EPROTO)?.data;
         let names = data.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-        let text = |name: &[u8]| String::from_utf8(name.to_vec()).map_err(|_| Errno::EPROTO);
+        let text = |name: &[u8]| {
+            String::from_utf8(name.to_vec())
+                .map_err(logged!(Errno::EPROTO, "another MDT's names of attributes cannot be read"))
+        };
         names.map(text).collect()
     }
 }
