@@ -54,9 +54,7 @@ impl DirectoryLayout {
         let LmvHash(hash) = match change {
             LayoutChange::Split => self.hash,
             // Where stripes go, no flag but that one stays, as in Lustre: it may be overstriped no more.
-            LayoutChange::Migration => {
-                LmvHash(self.hash.0 & (LmvHash::TYPE_MASK | LmvHash::FIXED))
-            }
+            LayoutChange::Migration => LmvHash(self.hash.0 & (LmvHash::TYPE_MASK | LmvHash::FIXED)),
             // The flag is the directory's, not that of how names choose.
             LayoutChange::Merge => {
                 LmvHash(self.hash.0 & LmvHash::FIXED | self.moving.1.0 & LmvHash::TYPE_MASK)
