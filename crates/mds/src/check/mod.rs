@@ -482,7 +482,12 @@ impl Walk<'_> {
             let Home::Here(at) = self.mdts.home(fid) else { continue };
             let attributes = match self.mdts.store(at).recorded_attributes(fid) {
                 Ok(attributes) => attributes,
-                Err(StoreError::NoObject(_)) if fid != Fid::ROOT => continue,
+                Err(StoreError::NoObject(_)) => {
+                    if fid == Fid::ROOT {
+                        self.fault(at, fid, "the root directory is missing");
+                    }
+                    continue;
+                }
                 Err(error) => return Err(error),
             };
             let elsewhere = self.names_on_missing(fid)?;

@@ -255,6 +255,16 @@ fn ranges_that_overlap_or_that_mdt0000_has_not_are_reported() {
     });
 }
 
+#[test]
+fn a_root_directory_that_is_missing_is_a_fault_and_no_failure() {
+    with_two_mdts(496, |made| {
+        apply(&made.stores[0], |change| {
+            change.destroy(ROOT);
+        });
+        says(&faults(&made.stores), 0, ROOT, "the root directory is missing");
+    });
+}
+
 pub(super) fn redo(stores: &[Arc<StoreMem>]) -> Redone {
     let shared = |(at, store): (usize, &Arc<StoreMem>)| {
         (MdtIndex(at as u16), Arc::clone(store) as Arc<dyn Store>)

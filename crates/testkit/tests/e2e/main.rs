@@ -39,6 +39,7 @@ mod mdts_up;
 mod memory;
 mod metrics;
 mod mounting;
+mod moved_dirs_tools;
 mod moves;
 mod nodes;
 mod one_ost;

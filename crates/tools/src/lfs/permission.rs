@@ -28,7 +28,7 @@ fn reason_for(refused: Refused, is_root: bool) -> &'static str {
             "only root, and users whose group is mdt.*.enable_remote_dir_gid, can choose MDTs"
         }
         (Refused::Migrate, true) => {
-            "mdt.*.enable_dir_migration or mdt.*.enable_remote_dir is 0, or root is squashed"
+            "mdt.*.enable_dir_migration or mdt.*.enable_remote_dir is 0, or root is squashed (the log of the MDS says which)"
         }
         (Refused::RemoveEntry, true) => {
             "its inode is on the MDT of the name, where rm removes it, or root is squashed"
