@@ -511,6 +511,18 @@ pub(crate) const ANSWERED_UNDER_FAULTS: &[Known] = &[
         &["dlm_lvb"],
         "a lock of another group that is refused is not described; there its object is",
     ),
+    known_of(
+        &["n3b-crash-rename-replay, packet 372"],
+        "MDS_REINT_CREATE_ACL reply",
+        &["mdt_body.valid.*"],
+        "a mkdir that was executed before is answered with the directory's attributes; there, from the records of another MDT, \
+         without",
+    ),
+    known(
+        "OST_CONNECT reply",
+        &["body.op_flags.CONNECT_RECOVERING"],
+        "there the OSTs were started again, too; ours stay",
+    ),
     known(
         "MDS_CONNECT reply",
         &["body.op_flags.CONNECT_RECONNECT"],

@@ -6,6 +6,8 @@ use sheen_wire::lmv::LmvEa;
 use sheen_wire::lov::{LovEa, LovMd};
 use sheen_wire::ost::OstId;
 
+use crate::player::TargetId;
+
 /// Smaller numbers are no names: they would be found everywhere.
 const NAME_MIN: u64 = 1 << 32;
 
@@ -20,8 +22,8 @@ pub(crate) struct Mapping {
     objects: HashMap<(u64, u64), (u64, u64)>,
     /// Our objects' OSTs.
     osts: HashMap<(u64, u64), u32>,
-    /// Transactions, by the captured server's number.
-    transnos: HashMap<u64, u64>,
+    /// Transactions, by the server and the captured one's number: those of two servers may be the same.
+    transnos: HashMap<(TargetId, u64), u64>,
     /// The OST of ours that stands for a captured one, by their numbers.
     places: HashMap<u32, u32>,
 }
@@ -48,15 +50,15 @@ impl Mapping {
 
     /// Learns what a transaction is called here. These numbers are small: elsewhere they may mean
     /// anything.
-    pub(crate) fn learn_transno(&mut self, real: Transno, ours: Transno) {
+    pub(crate) fn learn_transno(&mut self, of: TargetId, real: Transno, ours: Transno) {
         if real.0 != 0 && ours.0 != 0 {
-            self.transnos.insert(real.0, ours.0);
+            self.transnos.insert((of, real.0), ours.0);
         }
     }
 
     /// Our number of a transaction.
-    pub(crate) fn transno(&self, real: Transno) -> Transno {
-        Transno(self.transnos.get(&real.0).copied().unwrap_or(real.0))
+    pub(crate) fn transno(&self, of: TargetId, real: Transno) -> Transno {
+        Transno(self.transnos.get(&(of, real.0)).copied().unwrap_or(real.0))
     }
 
     /// Learns the objects of two layouts of the same file.

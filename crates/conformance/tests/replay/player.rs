@@ -25,7 +25,7 @@ use sheen_wire::messages::{ObdPingReply, Reply, Request};
 use sheen_wire::opcode::Opcode;
 use sheen_wire::ost::{ObdoFlags, OstBody};
 use sheen_wire::ptlrpc::{
-    HeaderFlags, MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody,
+    HeaderFlags, MESSAGE_VERSION, Message, MessageHeader, MsgFlags, MsgType, PtlrpcBody,
 };
 use sheen_wire::{ByteOrder, Reader, Wire, Writer};
 
@@ -408,6 +408,9 @@ impl Player {
             *bytes = again.unwrap_or(translated.bytes);
         }
         let export = self.export_of(exchange, ost)?;
+        if request.body.flags.contains(MsgFlags::REPLAY) && matches!(export.1, TargetId::Ost(_)) {
+            return Err("is replayed to an OST that did not go away here");
+        }
         if !is_connect(&request.typed) && self.mounts.handle(export).is_none() {
             self.connect(export).await;
         }
@@ -591,7 +594,7 @@ impl Player {
             self.mapping.learn(real.body.handle.0, ours.body.handle.0);
         }
         if matches!(export.1, TargetId::Mdt(_)) {
-            self.mapping.learn_transno(real.body.transno, ours.body.transno);
+            self.mapping.learn_transno(export.1, real.body.transno, ours.body.transno);
         }
         crate::learn::names(&mut self.mapping, &real.typed, &ours.typed);
         for (client, real, ours) in crate::learn::locks(exchange, &real.typed, &ours.typed) {

@@ -118,8 +118,6 @@ const OUTAGES: &str = "targets go away one by one or all at once, and requests i
     targets are stopped and started for one at a time";
 const MDT_TWO: &str =
     "most of it goes to a second MDT, and its targets go away; ours are stopped one at a time";
-const CROSS_RENAMES: &str = "renames between MDTs that are replayed (994 messages): which of them its servers had lost, each by \
-    itself, ours cannot be made to lose";
 const SIZES: &str = "striped files from before the capture, of which the capture has no layout; \
     `trusted.som` is not shown as an attribute here";
 const LISTED: &str =
@@ -131,7 +129,7 @@ pub(crate) const OF_FAULTS: &[(&str, How)] = &[
     ("n2-ost-crash-create", How::Not(OUTAGES)),
     ("n2b-server-kill-create", How::Not(MDT_TWO)),
     ("n2d-mdt-up-osts-down-create", How::Not(MDT_TWO)),
-    ("n3b-crash-rename-replay", How::Not(CROSS_RENAMES)),
+    ("n3b-crash-rename-replay", How::Servers(TWO)),
     ("n4-dir-restripe", How::Servers(TWO)),
     ("n5-lsom", How::Not(SIZES)),
     ("n6-statahead-fname-striped", How::Servers(BATCHES)),
