@@ -37,7 +37,7 @@ const OSTS: u16 = 4;
 /// Mode of directories.
 const MODE: u32 = 0o755;
 /// Files that each rank makes and removes first, so that clients have FIDs of each MDT and know the layout.
-const WARM_UP: u64 = 16;
+const WARM_UP: u64 = 8;
 /// Kinds of requests of which an operation needs fewer than so many are not shown.
 const NEXT_TO_NONE: f64 = 0.005;
 

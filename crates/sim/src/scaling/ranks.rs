@@ -88,13 +88,7 @@ impl Ranks {
         let progress = Progress { working, done: 0, first: None, failure: None };
         let (progress, ended) = (Arc::new(Mutex::new(progress)), Oneshot::new());
         for rank in &self.ranks {
-            let work = Work {
-                rank: rank.clone(),
-                phase,
-                what,
-                items,
-                mdts: self.options.mdts,
-            };
+            let work = Work { rank: rank.clone(), phase, what, items, mdts: self.options.mdts };
             let (progress, ended) = (Arc::clone(&progress), Arc::clone(&ended));
             let clock = Arc::clone(&self.world.clock);
             let task = async move {
@@ -176,8 +170,7 @@ impl Work {
             Phase::Unlink => files.unlink(&who, directory, item).await,
             Phase::Mkdir => {
                 let next = MdtIndex((self.rank.home.0 + 1) % self.mdts);
-                let made =
-                    files.make_node(&who, directory, item, MODE, NewNode::DirectoryOn(next));
+                let made = files.make_node(&who, directory, item, MODE, NewNode::DirectoryOn(next));
                 files.forget(made.await?.node, 1);
                 Ok(())
             }

@@ -20,10 +20,10 @@ pub(super) struct Arguments {
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=500))]
     clients: u16,
     /// Ranks of each client
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=100))]
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..=100))]
     ranks: u16,
     /// Files, or directories, of each rank
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 40)]
     items: u64,
     /// Microseconds that each request takes its MDT, one after the other
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 50)]
