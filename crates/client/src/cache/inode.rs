@@ -285,7 +285,8 @@ impl InodeState {
     /// Whether the MDT can have removed it though a process here uses it: the MDT knows that a directory is
     /// open only if the open was sent to it, and never that it is a working directory.
     pub(crate) fn is_removed_directory(&self) -> bool {
-        self.file_type() == Some(FileType::Directory) && (self.opens > 0 || self.directory.removed || self.directory.was_open)
+        self.file_type() == Some(FileType::Directory)
+            && (self.opens > 0 || self.directory.removed || self.directory.was_open)
     }
 
     /// Whether the inode has no lookups and no pins.

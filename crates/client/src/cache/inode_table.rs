@@ -215,9 +215,9 @@ impl InodeTable {
             }
             *maps.unnamed.get(&key)?
         };
-        let former = self.pin_known(fid).filter(|former| {
-            former.fid != now && former.state().may_have_moved_from(key.0, name)
-        });
+        let former = self
+            .pin_known(fid)
+            .filter(|former| former.fid != now && former.state().may_have_moved_from(key.0, name));
         if former.is_none() {
             self.maps.write().unnamed.remove(&key);
         }
@@ -227,7 +227,8 @@ impl InodeTable {
     /// Whether `now`, to which a name leads, may be what has taken the place of a directory that the kernel knows by that name,
     /// and does not know itself.
     pub(crate) fn may_have_moved(&self, parent: &Inode, name: &Name, now: Fid) -> bool {
-        if !self.locations.has_several() || self.by_fid(now).is_some_and(|it| it.state().lookups > 0)
+        if !self.locations.has_several()
+            || self.by_fid(now).is_some_and(|it| it.state().lookups > 0)
         {
             return false;
         }

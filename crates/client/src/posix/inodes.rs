@@ -155,12 +155,7 @@ impl Mounted {
             self.inodes.count_lookup(inode, |state| state.keep_name(by, name));
         let is_timed = attributes.file_type() == FileType::Directory;
         let entry = covered && self.may_keep_name(parent, name, is_timed);
-        Entry {
-            node,
-            generation,
-            keep: MayCache { entry, attributes: keep },
-            attributes,
-        }
+        Entry { node, generation, keep: MayCache { entry, attributes: keep }, attributes }
     }
 
     /// Attributes from what is known; those of objects only where our own locks cover them.
