@@ -80,6 +80,12 @@ impl Control {
         })
     }
 
+    /// Whether what it has begun is dropped with its caller: a migration that waits for an MDT which is away would be executed over
+    /// later ones.
+    pub(crate) fn ends_with_caller(&self) -> bool {
+        matches!(self, Self::Migrate(_))
+    }
+
     /// Whether the kernel may hold the inode's lock for it. For a call that it does not know as a change it holds none, and is
     /// to be notified at once.
     pub(crate) fn may_hold_lock(&self) -> bool {

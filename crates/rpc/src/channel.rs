@@ -126,6 +126,9 @@ pub struct Call {
     /// Answer a refused request with [`Answer`] too, the errno in its body's `status`, instead of
     /// [`RpcError::Errno`]; for operations whose refusals carry buffers.
     pub refusal_as_answer: bool,
+    /// It changes the target for its caller alone: once that has given it up, it is not sent again, neither on another
+    /// connection nor to a target that was busy. It may have been executed.
+    pub ends_with_caller: bool,
 }
 
 impl Call {
@@ -142,6 +145,7 @@ impl Call {
             may_linger: false,
             is_awaited: false,
             refusal_as_answer: false,
+            ends_with_caller: false,
         }
     }
 

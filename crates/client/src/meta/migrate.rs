@@ -186,6 +186,8 @@ impl Meta {
             ..MdsReintMigrate::default()
         };
         let call = who.sign(Call::modifying(request).with_reply_room(self.layout_room()));
+        // Over later ones, which have succeeded, it would undo them.
+        let call = Call { ends_with_caller: true, ..call };
         let answer = call::call::<MdsReintMigrate>(&*mdt.channel, call).await;
         let moved = ChangeOutcome { removed: answer.is_ok(), not_added: answer.is_err() };
         leaves.end(moved);

@@ -17,6 +17,7 @@ use sheen_wire::messages::{
 use sheen_wire::text::Text;
 
 use super::Meta;
+use super::migrate::TRUSTED_LMV;
 use crate::cache::{Inode, Xattrs};
 use crate::call;
 use crate::locks::LockRequest;
@@ -150,7 +151,9 @@ impl Meta {
             dlm_req,
             ..MdsReintSetxattr::default()
         };
-        let call = who.sign(Call::modifying(request));
+        // The end of a migration: see [`super::migrate`].
+        let ends_with_caller = name == TRUSTED_LMV;
+        let call = Call { ends_with_caller, ..who.sign(Call::modifying(request)) };
         let answer = call::call::<MdsReintSetxattr>(&*mdt.channel, call).await?;
         self.changed(&mdt, answer.body.transno, &[inode]);
         Ok(())

@@ -21,9 +21,10 @@ use sheen_wire::lmv::{LmvEa, LmvHash};
 use sheen_wire::md::{Bias, MdsOpenFlags, MdtBody, ObdStatfs, Valid};
 use sheen_wire::messages::{
     LdlmEnqueueReply, LdlmIntentGetattr, LdlmIntentGetattrReply, LdlmIntentOpenReply,
-    MdsCloseReply, MdsGetattrReply, MdsGetxattr, MdsGetxattrReply, MdsReadpageReply, MdsReintCreateReply, MdsReintLinkReply,
-    MdsReintMigrateReply, MdsReintRenameReply, MdsReintSetattrReply, MdsReintSetxattrReply,
-    MdsReintUnlinkReply, MdsStatfsReply, Reply, Request,
+    MdsCloseReply, MdsGetattrReply, MdsGetxattr, MdsGetxattrReply, MdsReadpageReply,
+    MdsReintCreateReply, MdsReintLinkReply, MdsReintMigrateReply, MdsReintRenameReply,
+    MdsReintSetattrReply, MdsReintSetxattrReply, MdsReintUnlinkReply, MdsStatfsReply, Reply,
+    Request,
 };
 use sheen_wire::text::Text;
 

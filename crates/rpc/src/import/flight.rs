@@ -49,6 +49,8 @@ pub(super) struct Flight {
     pub(super) phase: Phase,
     /// Slot of a modifying request.
     pub(super) tag: u16,
+    /// Its caller has given it up, and it is not sent again ([`Call::ends_with_caller`]).
+    pub(super) has_ended: bool,
     /// Whether it counts against the requests in flight.
     pub(super) counted: bool,
     pub(super) is_lock_replay: bool,
@@ -79,6 +81,7 @@ impl Flight {
             call,
             phase: Phase::Sent,
             tag: 0,
+            has_ended: false,
             counted: false,
             is_lock_replay: false,
             tries: 0,

@@ -146,6 +146,10 @@ impl Engine {
 
     /// Tries again a little later, each time later by a second.
     fn delay(&mut self, now: Instant, xid: Xid, actions: &mut Vec<Action>) {
+        if self.flights.get(xid).is_some_and(|flight| flight.has_ended) {
+            self.take_flight(xid, actions);
+            return self.pump(now, actions);
+        }
         let Some(mut flight) = self.flights.by_xid.remove(&xid) else { return };
         super::flight::forget(xid, &flight, actions);
         flight.busy += 1;

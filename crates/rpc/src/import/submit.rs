@@ -187,14 +187,20 @@ impl Engine {
     }
 
     /// The caller lost interest. What was sent and may change the target stays, so that it is kept
-    /// for replay and its slot is not given to another while the target may still work on it.
+    /// for replay and its slot is not given to another while the target may still work on it; but for what ends with its caller,
+    /// which stays until it is answered or this connection breaks.
     pub(super) fn give_up(&mut self, now: Instant, key: u64, actions: &mut Vec<Action>) {
         let Some(xid) = self.flights.by_key.get(&key).copied() else {
             self.waiting.remove(key);
             return;
         };
-        let modifies = |flight: &Flight| flight.call.kind.may_modify();
-        if !self.flights.get(xid).is_some_and(modifies) {
+        let Some(flight) = self.flights.get_mut(xid) else { return };
+        flight.has_ended = flight.call.ends_with_caller;
+        let stays = match flight.phase {
+            Phase::Sent => flight.call.kind.may_modify(),
+            Phase::Resend | Phase::Delayed(_) => flight.call.kind.may_modify() && !flight.has_ended,
+        };
+        if !stays {
             self.take_flight(xid, actions);
             self.pump(now, actions);
         }
@@ -256,7 +262,8 @@ impl Engine {
     pub(super) fn abandon_flights(&mut self, actions: &mut Vec<Action>) {
         for xid in self.flights.xids(|_| true) {
             let Some(flight) = self.flights.get_mut(xid) else { continue };
-            if self.identity.kind == ImportKind::Reverse || !flight.survives_disconnect() {
+            let ends = flight.has_ended || !flight.survives_disconnect();
+            if self.identity.kind == ImportKind::Reverse || ends {
                 self.fail(xid, RpcError::Disconnected, actions);
                 continue;
             }

@@ -168,6 +168,16 @@ impl Cluster {
         self.feed(Event::Submit(self.calls, Box::new(call)));
     }
 
+    /// A change whose caller gives it up after so many seconds; with `ends` it is dropped then.
+    pub(crate) fn submit_given_up(&mut self, ends: bool, after: u64) {
+        self.calls += 1;
+        let call = Call::modifying(OstSync::default());
+        let call = Call { ends_with_caller: ends, ..call };
+        self.feed(Event::Submit(self.calls, Box::new(call)));
+        self.run(after);
+        self.feed(Event::GiveUp(self.calls));
+    }
+
     /// A request for data.
     pub(crate) fn submit_data(&mut self, kind: CallKind) {
         self.calls += 1;

@@ -129,6 +129,32 @@ fn a_target_that_cannot_do_it_now_is_asked_again_until_it_can() {
 }
 
 #[test]
+fn what_ends_with_its_caller_is_not_sent_again() {
+    for ends in [true, false] {
+        // Put off by a target that is busy: given up before its answer comes, and while it is put off.
+        for after in [0, 20] {
+            let mut cluster = Cluster::new(11, Faults::default());
+            cluster.connect();
+            cluster.server.refuses_data = (u32::MAX, Errno::EINPROGRESS);
+            cluster.submit_given_up(ends, after);
+            cluster.run(5);
+            let asked = cluster.server.data_requests;
+            cluster.run(60);
+            assert_eq!(cluster.server.data_requests > asked, !ends);
+        }
+        // Not answered when the connection breaks, and given up before that and after it.
+        for after in [0, 60] {
+            let mut cluster = Cluster::new(12, Faults::default());
+            cluster.connect();
+            cluster.server.deaf_until = cluster.seconds() + 70;
+            cluster.submit_given_up(ends, after);
+            cluster.run(150);
+            assert_eq!(cluster.server.data_requests, u32::from(!ends), "{after}");
+        }
+    }
+}
+
+#[test]
 fn an_eviction_ends_what_a_target_puts_off() {
     let mut cluster = Cluster::new(10, Faults::default());
     cluster.connect();

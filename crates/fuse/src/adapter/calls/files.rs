@@ -306,13 +306,16 @@ impl FileCalls for Adapter {
         let (files, who) = (self.files.clone(), self.credentials_of(request, 0));
         let by = CalledBy { handle: handle(opened), pid: request.pid() };
         let guard = asked.may_hold_lock().then(|| self.mark_busy(&[number]));
+        let ends_with_caller = asked.ends_with_caller();
         let mut waiting = self.waits.call(request, EndedBy::Killed);
         self.counted(Call("ioctl", request, number), Operation::Ioctl, async move {
             let mut call = pin!(asked.perform(&files, &who, node(number), by));
             let done = waiting.wait(call.as_mut()).await;
             drop(guard);
             control::answer(reply, room, done);
-            waiting.late(call).await;
+            if !ends_with_caller {
+                waiting.late(call).await;
+            }
         });
     }
 }
