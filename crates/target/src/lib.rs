@@ -98,6 +98,7 @@ pub use limits::COMPLETION_EXCEPTIONS_MAX;
 pub use local::LocalClient;
 pub use locks::{EnqueueRequest, LockGuard};
 pub use operations::{Connecting, ExportEnd, Operations, Outcome};
+pub use rate_limit::RateLimitedWarning;
 pub use recovery::{RecoveryStatus, RecoveryView};
 pub use servers::ServerNodes;
 pub use sheen_ldlm::server::{ContentionLimits, Gauges, SparedLocks};

@@ -17,6 +17,7 @@ use sheen_wire::out::{
 use crate::Mdt;
 use crate::directory::Child;
 use crate::participant::KeyRef;
+use crate::xattrs::XattrsOf;
 
 /// Bytes set aside for results: of an exclusion, with access lists and layouts; of anything else.
 pub(super) const EXCLUSION_BYTES: u32 = 32 << 10;
@@ -183,10 +184,13 @@ impl Mdt {
     ) -> Result<Option<Child>, Errno> {
         let mdt = self.mdt_of(target, directory).await?;
         if mdt.0 == self.index {
-            self.directory(directory)?;
-            self.check_place(directory, name.as_bytes())?;
+            let read = || {
+                self.directory(directory)?;
+                self.check_place(directory, name.as_bytes())?;
+                self.find(directory, name)
+            };
             let key = KeyRef::Name(directory, name.as_bytes());
-            return self.exclusion.remote.shown(key, || self.find(directory, name)).await;
+            return self.exclusion.remote.shown(key, read).await;
         }
         let asked = ObjectUpdate::index_lookup(directory, name);
         match self.ask(mdt, &[asked], RESULT_BYTES, Order::InTurn).await {
@@ -198,6 +202,16 @@ impl Mdt {
             Err(Errno::ENOENT) => Ok(None),
             Err(errno) => Err(errno),
         }
+    }
+
+    /// An extended attribute of an inode of this MDT, as other MDTs see it: of a change, when all of it is applied. Never called by an
+    /// operation that holds something.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(super) async fn shown_xattr(&self, inode: Fid, name: &str) -> Result<Option<Bytes>, Errno> {
+        let read = || self.store.xattr_of(inode, name);
+        self.exclusion.remote.shown(KeyRef::Inode(inode), read).await
     }
 
     /// An extended attribute of an inode of another MDT, which is excluded; or that never changes, of one that is not.

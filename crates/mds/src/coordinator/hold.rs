@@ -218,7 +218,7 @@ impl Mdt {
 
 /// Whether an MDT is away and is being reached again. Where nothing is under way it is asked: that wakes an idle connection, and one
 /// that is closed says so. An MDT that has refused this one for good looks like one that is away, and is waited for, too.
-fn comes_back(state: ImportState) -> bool {
+pub(super) fn comes_back(state: ImportState) -> bool {
     use ImportState::{Connecting, Disconn, Recover, Replay, ReplayLocks, ReplayWait};
     matches!(state, Disconn | Connecting | Replay | ReplayLocks | ReplayWait | Recover)
 }

@@ -2,7 +2,7 @@
 //! `mdd_dir_layout_split`, `lod_dir_layout_shrink`). What is between is `restripe`'s.
 
 use bytes::Bytes;
-use sheen_layout::directory::{DirectoryLayout, DirectoryWish, Holder};
+use sheen_layout::directory::{DirectoryLayout, DirectoryWish, Holder, former_with};
 use sheen_target::{ReplyRecording, store_errno};
 use sheen_types::{Errno, Fid, InodeBits, MdtIndex, Name, Timestamp};
 use sheen_wire::lmv::LmvHash;
@@ -17,7 +17,7 @@ use crate::caller::Caller;
 use crate::inode::Inode;
 use crate::restripe::RestripePlan;
 use crate::striped::{layout_in, stripe_like, stripe_name};
-use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, DEFAULT_LMV, LINK, LMV, LOV, XattrsOf};
+use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, DEFAULT_LMV, FORMER, LINK, LMV, LOV, XattrsOf};
 use crate::{Mdt, dot_lustre, xattrs};
 
 /// What clients keep of a directory whose layout changes, or of a stripe of it.
@@ -258,6 +258,8 @@ impl Parts<'_> {
             names.iter().map(|name| ((*name).to_owned(), value(name))).collect();
         may_be_read(all.iter().map(|(_, value)| value))?;
         all.push((LMV.to_owned(), layout.to_ea().encode()));
+        let before = whole.xattrs.get(FORMER);
+        all.push((FORMER.to_owned(), former_with(directory, &before.clone().unwrap_or_default())));
         self.create(master, &all, (parent, name)).await?;
         self.delete_name(parent, name).await?;
         self.insert_name(parent, name, child(master.fid)).await?;
@@ -268,6 +270,10 @@ impl Parts<'_> {
         self.add(directory, ObjectUpdate::xattr_set(directory, LMV, &of)).await?;
         for name in names.iter().filter(|name| !SHARED.contains(name)) {
             self.add(directory, ObjectUpdate::xattr_del(directory, name)).await?;
+        }
+        if before.is_some() {
+            // It is the master's.
+            self.add(directory, ObjectUpdate::xattr_del(directory, FORMER)).await?;
         }
         self.add(directory, ObjectUpdate::link_del(directory, parent, name)).await?;
         self.add(directory, ObjectUpdate::link_add(directory, master.fid, &first)).await?;

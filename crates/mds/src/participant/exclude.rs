@@ -37,13 +37,14 @@ const XATTRS_BYTES_MAX: usize = 24 << 10;
 const RESERVED_BYTES: u64 = 64 << 20;
 const RESERVED_SHARE: u64 = 100;
 /// Those by which operations are decided.
-const ANSWERED: [&str; 6] = [
+const ANSWERED: [&str; 7] = [
     xattrs::ACL_ACCESS,
     xattrs::ACL_DEFAULT,
     xattrs::LINK,
     xattrs::LOV,
     xattrs::LMV,
     xattrs::DEFAULT_LMV,
+    xattrs::FORMER,
 ];
 
 /// What the names stand for at this moment.

@@ -111,7 +111,7 @@ impl Mdt {
                 Ok(encoded(&self.read_name(directory, &name).await?))
             }
             Update::AttrGet(fid) => Ok(encoded(&self.read_attributes(fid).await?)),
-            Update::XattrGet(fid, name) => self.read_xattr(fid, &name),
+            Update::XattrGet(fid, name) => self.read_xattr(fid, &name).await,
             Update::XattrList(fid) => self.read_xattr_names(fid),
             Update::Parents(fid) => {
                 let parents = self.read_parents(target, fid).await?;

@@ -59,7 +59,8 @@ impl Mdt {
         let new = self.new_fids(&context.target, &[mdt]).await?.first().copied();
         let new = new.ok_or(Errno::EPROTO)?;
         let mut held = match self.hold_distributed(context.into(), wanted).await {
-            Err(Errno::ENOENT) => return Ok(Step::Again),
+            // The layout has changed meanwhile, or the name is gone.
+            Err(Errno::ENOENT | Errno::ESTALE) => return Ok(Step::Again),
             held => held?,
         };
         let is_of_it = |(parent, name): &(Fid, Name)| held.child(*parent, name) == Some(child);
