@@ -169,9 +169,9 @@ pub enum Kind {
     Ost,
 }
 
-/// A target as the client sees it.
+/// A target as a mount has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Target {
+pub struct MountTarget {
     /// What it serves.
     pub kind: Kind,
     /// Its number among those of its kind; 0 for the MGS.

@@ -9,7 +9,7 @@ use crate::filesystem::Filesystem;
 use crate::input::{Input, Request, SetAttributes};
 use crate::opcode::*;
 use crate::reply::{ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty};
-use crate::types::{FileHandle, INodeNo, LockOwner, OpenFlags, RenameFlags, WriteFlags};
+use crate::types::{FileHandle, INodeNo, KernelFlags, LockOwner, RenameFlags, WriteFlags};
 
 /// The kernel says which open file it means (`FUSE_GETATTR_FH`).
 const GETATTR_FH: u32 = 1;
@@ -147,7 +147,7 @@ impl<F: Filesystem> Call<'_, F> {
         let Self { filesystem: to, request, mut input, .. } = self;
         let node = request.node;
         match request.opcode {
-            OPEN => to.open(request, node, OpenFlags(input.u32()?), reply!(self)),
+            OPEN => to.open(request, node, KernelFlags(input.u32()?), reply!(self)),
             READ | WRITE => return self.transfer(),
             RELEASE => {
                 let (opened, _, flags) = (FileHandle(input.u64()?), input.u32()?, input.u32()?);
@@ -164,7 +164,7 @@ impl<F: Filesystem> Call<'_, F> {
                 to.flush(request, node, opened, LockOwner(input.u64()?), reply!(self));
             }
             CREATE => {
-                let (flags, mode, umask) = (OpenFlags(input.u32()?), input.u32()?, input.u32()?);
+                let (flags, mode, umask) = (KernelFlags(input.u32()?), input.u32()?, input.u32()?);
                 input.u32()?;
                 to.create(request, node, input.text()?, mode, umask, flags, reply!(self));
             }
@@ -187,7 +187,7 @@ impl<F: Filesystem> Call<'_, F> {
         let Self { filesystem: to, request, mut input, .. } = self;
         let (opened, offset) = (FileHandle(input.u64()?), input.u64()?);
         let (size, how, owner) = (input.u32()?, input.u32()?, LockOwner(input.u64()?));
-        let (flags, _) = (OpenFlags(input.u32()?), input.u32()?);
+        let (flags, _) = (KernelFlags(input.u32()?), input.u32()?);
         let node = request.node;
         if request.opcode == READ {
             let owner = (how & READ_LOCKOWNER != 0).then_some(owner);
@@ -203,7 +203,7 @@ impl<F: Filesystem> Call<'_, F> {
         let Self { filesystem: to, device, request, mut input } = self;
         let node = request.node;
         if request.opcode == OPENDIR {
-            to.opendir(request, node, OpenFlags(input.u32()?), reply!(self));
+            to.opendir(request, node, KernelFlags(input.u32()?), reply!(self));
             return Some(());
         }
         let opened = FileHandle(input.u64()?);

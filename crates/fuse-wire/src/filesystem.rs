@@ -11,7 +11,7 @@ use crate::reply::{
     ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
     ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr,
 };
-use crate::types::{FileHandle, INodeNo, LockOwner, OpenFlags, RenameFlags, WriteFlags};
+use crate::types::{FileHandle, INodeNo, KernelFlags, LockOwner, RenameFlags, WriteFlags};
 
 /// Methods that answer with `ENOSYS` where a file system has none of its own: the kernel does without from then on.
 macro_rules! optional {
@@ -113,19 +113,19 @@ pub trait XattrCalls {
 pub trait FileCalls {
     optional! {
         /// `FUSE_OPEN`.
-        fn open(node: INodeNo, flags: OpenFlags; ReplyOpen);
+        fn open(node: INodeNo, flags: KernelFlags; ReplyOpen);
         /// `FUSE_CREATE`.
         fn create(
-            parent: INodeNo, name: &OsStr, mode: u32, umask: u32, flags: OpenFlags; ReplyCreate
+            parent: INodeNo, name: &OsStr, mode: u32, umask: u32, flags: KernelFlags; ReplyCreate
         );
         /// `FUSE_READ`. There is an owner if it is a program's call, and none if it fills pages.
         fn read(
-            node: INodeNo, opened: FileHandle, offset: u64, size: u32, flags: OpenFlags, owner: Option<LockOwner>;
+            node: INodeNo, opened: FileHandle, offset: u64, size: u32, flags: KernelFlags, owner: Option<LockOwner>;
             ReplyData
         );
         /// `FUSE_WRITE`.
         fn write(
-            node: INodeNo, opened: FileHandle, offset: u64, data: &[u8], how: WriteFlags, flags: OpenFlags;
+            node: INodeNo, opened: FileHandle, offset: u64, data: &[u8], how: WriteFlags, flags: KernelFlags;
             ReplyWrite
         );
         /// `FUSE_FLUSH`: a descriptor is closed.
@@ -149,7 +149,7 @@ pub trait FileCalls {
 pub trait DirectoryCalls {
     optional! {
         /// `FUSE_OPENDIR`.
-        fn opendir(node: INodeNo, flags: OpenFlags; ReplyOpen);
+        fn opendir(node: INodeNo, flags: KernelFlags; ReplyOpen);
         /// `FUSE_READDIR`.
         fn readdir(node: INodeNo, opened: FileHandle, offset: u64; ReplyDirectory);
         /// `FUSE_READDIRPLUS`.

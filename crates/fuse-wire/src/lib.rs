@@ -46,6 +46,6 @@ pub use self::reply::{
 };
 pub use self::session::{Config, Running, Session};
 pub use self::types::{
-    FileHandle, FopenFlags, Generation, INodeNo, InitFlags, LockOwner, OpenFlags, RenameFlags,
+    FileHandle, FopenFlags, Generation, INodeNo, InitFlags, KernelFlags, LockOwner, RenameFlags,
     WriteFlags,
 };

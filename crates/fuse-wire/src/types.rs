@@ -25,7 +25,7 @@ pub struct Generation(pub u64);
 
 /// The flags of `open(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct OpenFlags(pub u32);
+pub struct KernelFlags(pub u32);
 
 bitflags! {
     /// What kernel and file system agree on when they meet (`FUSE_INIT`).

@@ -9,7 +9,7 @@ use sheen_client::posix::{
     Credentials, FileHandle, FileSystem, LockOwner, OpenFlags, Operation, Tracked,
 };
 use sheen_fuse_wire::{
-    FileHandle as Handle, INodeNo, InitFlags, LockOwner as Owner, OpenFlags as KernelFlags, Request,
+    FileHandle as Handle, INodeNo, InitFlags, KernelFlags, LockOwner as Owner, Request,
 };
 use sheen_types::{Errno, Extent, JobId, Name};
 use tracing::Span;

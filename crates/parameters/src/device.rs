@@ -17,7 +17,7 @@ use super::mount::{MountState, device_type};
 use super::text::Since;
 use super::timing::HasTimes;
 use super::{data, features, imports, locks, tables, timing, values};
-use sheen_control::api::{Kind, Target};
+use sheen_control::api::{Kind, MountTarget};
 
 /// `OBD_MAX_RIF_MAX`: most requests of a device on the wire.
 const REQUESTS_MAX: u64 = 512;
@@ -28,7 +28,7 @@ const IDLE_SECONDS_MAX: u64 = 50;
 /// The connection to one target, with the data that goes over it.
 pub(super) struct Device {
     pub(super) state: Arc<MountState>,
-    pub(super) target: Target,
+    pub(super) target: MountTarget,
     pub(super) uuid: Uuid,
     pub(super) osc: Option<Arc<DataTarget>>,
     /// Since when its requests are counted.
@@ -93,7 +93,11 @@ impl HasTimes for Device {
 }
 
 /// Adds what one device shows.
-pub(super) fn add(state: &Arc<MountState>, target: &Target, report: &ImportReport) -> Arc<Device> {
+pub(super) fn add(
+    state: &Arc<MountState>,
+    target: &MountTarget,
+    report: &ImportReport,
+) -> Arc<Device> {
     let osc = match target.kind {
         Kind::Mgs => None,
         Kind::Mdt => state.osts.mdt(target.index.into()),

@@ -12,7 +12,7 @@ use sheen_types::Errno;
 use super::folder::{Folder, Number};
 use super::mount::MountState;
 use super::values::{self, U32_MAX};
-use sheen_control::api::{Kind, Target};
+use sheen_control::api::{Kind, MountTarget};
 
 /// How many unused locks are cancelled at once.
 const BATCH: Number<Arc<ClientNamespace>> = Number {
@@ -54,7 +54,7 @@ pub(super) fn add_common(state: &Arc<MountState>) {
 }
 
 /// Adds those of one target.
-pub(super) fn add(state: &Arc<MountState>, target: &Target) {
+pub(super) fn add(state: &Arc<MountState>, target: &MountTarget) {
     let name = target.uuid.strip_suffix("_UUID").unwrap_or("MGS");
     let spaces = state.files.lock_namespaces();
     let Some(space) = spaces.into_iter().find(|space| space.name() == name) else { return };

@@ -9,7 +9,7 @@ use super::folder::Folder;
 use super::imports;
 use super::mount::{MountState, device_type};
 use super::text::Since;
-use sheen_control::api::{Kind, Target, TargetStatfs};
+use sheen_control::api::{Kind, MountTarget, TargetStatfs};
 
 /// The targets of one kind.
 struct Group {
@@ -21,7 +21,7 @@ struct Group {
 }
 
 impl Group {
-    fn targets(&self) -> Vec<Target> {
+    fn targets(&self) -> Vec<MountTarget> {
         let all = self.state.targets().into_iter().map(|(target, _)| target);
         all.filter(|target| target.kind == self.kind).collect()
     }
@@ -54,7 +54,7 @@ pub(super) fn add(state: &Arc<MountState>, devices: &super::client::DeviceList) 
 }
 
 /// Links a device among those of its kind.
-pub(super) fn link(state: &MountState, target: &Target) {
+pub(super) fn link(state: &MountState, target: &MountTarget) {
     if target.kind != Kind::Mgs {
         let folder = Folder::new(&state.tree, format!("{}.target_obds", place(state, target.kind)));
         folder.link(&target.device, &format!("{}.{}", device_type(target.kind), target.device));
@@ -75,7 +75,7 @@ fn add_group(state: &Arc<MountState>, kind: Kind, devices: &super::client::Devic
         it.targets().iter().filter(|target| target.active).count().to_string()
     });
     folder.show("target_obd", &group, |it| {
-        let line = |target: &Target| {
+        let line = |target: &MountTarget| {
             let state = if target.active { "ACTIVE" } else { "INACTIVE" };
             format!("{}: {} {state}\n", target.index, target.uuid)
         };

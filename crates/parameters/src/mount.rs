@@ -133,7 +133,7 @@ impl MountState {
     }
 
     /// The targets as devices of ours: the MGS, the MDTs, the OSTs.
-    pub(super) fn targets(&self) -> Vec<(api::Target, ImportReport)> {
+    pub(super) fn targets(&self) -> Vec<(api::MountTarget, ImportReport)> {
         let target = |report: ImportReport| {
             let uuid = report.target.to_string();
             // One that is not needed now is there when it is.
@@ -146,7 +146,7 @@ impl MountState {
                 Ok(name) => (Kind::Ost, name.index, format!("{name}-osc-{}", self.info.instance)),
             };
             let uuid = if kind == Kind::Mgs { String::new() } else { uuid };
-            (api::Target { kind, index, uuid, device, active }, report)
+            (api::MountTarget { kind, index, uuid, device, active }, report)
         };
         let mut all: Vec<_> = self.node.imports().into_iter().map(target).collect();
         all.sort_by_key(|(target, _)| (target.kind as u8, target.index));
@@ -188,7 +188,7 @@ impl MountState {
     }
 
     /// The same of one; `None` if it did not answer.
-    pub(super) fn statfs_of(&self, target: &api::Target) -> Option<api::TargetStatfs> {
+    pub(super) fn statfs_of(&self, target: &api::MountTarget) -> Option<api::TargetStatfs> {
         let all = self.statfs_believed();
         let found = all.iter().find(|stat| (stat.kind, stat.index) == (target.kind, target.index));
         found.filter(|stat| stat.errno == 0).cloned()

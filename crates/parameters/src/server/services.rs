@@ -15,10 +15,10 @@ use crate::HostedTarget;
 use crate::text::Since;
 
 /// Name of a service in the tree, and the portal of its requests.
-type Service = (&'static str, Portal);
+type ServicePortal = (&'static str, Portal);
 
 /// The services of an MDS.
-const MDS: [Service; 7] = [
+const MDS: [ServicePortal; 7] = [
     ("mds.MDS.mdt", Portal::MDS_REQUEST),
     ("mds.MDS.mdt_readpage", Portal::MDS_READPAGE),
     ("mds.MDS.mdt_io", Portal::MDS_IO),
@@ -28,18 +28,18 @@ const MDS: [Service; 7] = [
     ("mds.MDS.mdt_out", Portal::OUT),
 ];
 /// Those of an OSS.
-const OSS: [Service; 3] = [
+const OSS: [ServicePortal; 3] = [
     ("ost.OSS.ost", Portal::OST_REQUEST),
     ("ost.OSS.ost_create", Portal::OST_CREATE),
     ("ost.OSS.ost_io", Portal::OST_IO),
 ];
 /// That of the MGS.
-const MGS: [Service; 1] = [("mgs.MGS.mgs", Portal::MGS_REQUEST)];
+const MGS: [ServicePortal; 1] = [("mgs.MGS.mgs", Portal::MGS_REQUEST)];
 /// That of every server.
-const ALL: [Service; 1] = [("ldlm.services.ldlm_canceld", Portal::LDLM_CANCEL_REQUEST)];
+const ALL: [ServicePortal; 1] = [("ldlm.services.ldlm_canceld", Portal::LDLM_CANCEL_REQUEST)];
 
 /// The services that a process with these targets has.
-pub(crate) fn services(running: &[Arc<HostedTarget>]) -> Vec<Service> {
+pub(crate) fn services(running: &[Arc<HostedTarget>]) -> Vec<ServicePortal> {
     let has = |kind: Option<TargetKind>| {
         running.iter().any(|one| match &one.served.kind {
             TargetLabel::Target(name) => Some(name.kind) == kind,

@@ -15,7 +15,7 @@ use std::{
 
 use sheen_fuse_wire::{
     AttributeCalls, DirectoryCalls, FileAttr, FileCalls, FileHandle, Filesystem, FopenFlags,
-    Generation, INodeNo, LockCalls, LockOwner, NameCalls, OpenFlags, RenameFlags, ReplyAttr,
+    Generation, INodeNo, KernelFlags, LockCalls, LockOwner, NameCalls, RenameFlags, ReplyAttr,
     ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs,
     ReplyWrite, Request, SetAttributes, StatFs, WriteFlags, XattrCalls,
 };
@@ -269,7 +269,7 @@ impl<M: Clone + Send + 'static> FileCalls for Recorder<M> {
         name: &OsStr,
         _: u32,
         _: u32,
-        _: OpenFlags,
+        _: KernelFlags,
         reply: ReplyCreate,
     ) {
         let attr = self.state().make(parent, name, false);
@@ -277,7 +277,7 @@ impl<M: Clone + Send + 'static> FileCalls for Recorder<M> {
         reply.created(TTL, node, &attr, FileHandle(0), FopenFlags::empty());
     }
 
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, _: &Request, _: INodeNo, _: KernelFlags, reply: ReplyOpen) {
         reply.opened(FileHandle(0), FopenFlags::empty());
     }
 
@@ -299,7 +299,7 @@ impl<M: Clone + Send + 'static> FileCalls for Recorder<M> {
         _: FileHandle,
         offset: u64,
         size: u32,
-        _: OpenFlags,
+        _: KernelFlags,
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
@@ -317,7 +317,7 @@ impl<M: Clone + Send + 'static> FileCalls for Recorder<M> {
         offset: u64,
         data: &[u8],
         _: WriteFlags,
-        _: OpenFlags,
+        _: KernelFlags,
         reply: ReplyWrite,
     ) {
         let mut state = self.state();
@@ -342,7 +342,7 @@ impl<M: Clone + Send + 'static> FileCalls for Recorder<M> {
 }
 
 impl<M: Clone + Send + 'static> DirectoryCalls for Recorder<M> {
-    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, _: &Request, _: INodeNo, _: KernelFlags, reply: ReplyOpen) {
         reply.opened(FileHandle(0), FopenFlags::empty());
     }
 

@@ -7,7 +7,7 @@ use sheen_types::Errno;
 
 use super::mount::Mount;
 use crate::output::{Fault, line};
-use sheen_control::api::{Kind, TARGETS, Target};
+use sheen_control::api::{Kind, MountTarget, TARGETS};
 
 /// Options of `check`.
 #[derive(Args)]
@@ -47,7 +47,7 @@ pub(super) fn run(options: &Check) -> Result<(), Fault> {
         return Err(none(Errno::ENODEV));
     }
     mounts.each("check", |mount| {
-        let targets: Vec<Target> = mount.ask(TARGETS, &[])?;
+        let targets: Vec<MountTarget> = mount.ask(TARGETS, &[])?;
         for kind in kinds {
             for target in targets.iter().filter(|target| target.kind == *kind) {
                 let state = if target.active { "active" } else { "inactive" };

@@ -19,7 +19,7 @@ use super::mdt_of::MdtsOf;
 use super::mount::Mount;
 use super::options::{Dashes, Grammar, HELP, Opt, Part, Takes, Words, refused, wants_help};
 use crate::output::{Fault, errno_of, shown_path, text_out, worst as outcome, write_out};
-use sheen_control::api::{Kind, TARGETS, Target};
+use sheen_control::api::{Kind, MountTarget, TARGETS};
 
 pub(super) const GRAMMAR: Grammar = Grammar {
     command: "lfs getstripe",
@@ -239,7 +239,7 @@ impl Ost {
     }
 
     /// Whether it is one of `targets`.
-    fn is_among(&self, targets: &[Target]) -> bool {
+    fn is_among(&self, targets: &[MountTarget]) -> bool {
         let uuid = self.text.parse::<TargetName>().ok().map(|name| name.uuid().to_string());
         targets.iter().filter(|target| target.kind == Kind::Ost).any(|target| match &uuid {
             Some(uuid) => *uuid == target.uuid,
@@ -364,7 +364,7 @@ impl Walk<'_> {
 /// Whether the file system at `path` has the OST; a mount that does not answer is believed to.
 fn is_known(ost: &Ost, path: &Path) -> bool {
     let targets = Mount::of(path).ok().and_then(|mut mount| mount.ask(TARGETS, &[]).ok());
-    targets.is_none_or(|targets: Vec<Target>| ost.is_among(&targets))
+    targets.is_none_or(|targets: Vec<MountTarget>| ost.is_among(&targets))
 }
 
 /// The file's layout. A directory without default has that of the file system's root, and if that
@@ -412,11 +412,11 @@ fn mdt_index(path: &Path) -> Result<String, Errno> {
 #[cfg(test)]
 mod tests {
     use super::Ost;
-    use sheen_control::api::{Kind, Target};
+    use sheen_control::api::{Kind, MountTarget};
 
     #[test]
     fn osts_are_known_by_index_and_by_uuid() {
-        let target = |kind, index, name: &str| Target {
+        let target = |kind, index, name: &str| MountTarget {
             kind,
             index,
             uuid: format!("{name}_UUID"),

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use sheen_types::{Errno, Fid, HashMap};
 
 use super::mount::Mount;
-use sheen_control::api::{FID_TO_MDT, Kind, TARGETS, Target};
+use sheen_control::api::{FID_TO_MDT, Kind, MountTarget, TARGETS};
 
 /// The MDTs of a file system, as its mount knows them.
 pub(super) struct MdtsOf {
     mount: Mount,
-    mdts: Vec<Target>,
+    mdts: Vec<MountTarget>,
     /// By sequence.
     known: HashMap<u64, u16>,
 }
@@ -23,7 +23,7 @@ impl MdtsOf {
     /// `ENODEV` if it is none of a mount of ours; those of the mount.
     pub(super) fn at(path: &Path) -> Result<Self, Errno> {
         let mut mount = Mount::of(path)?;
-        let targets: Vec<Target> = mount.ask(TARGETS, &[]).map_err(|(errno, _)| errno)?;
+        let targets: Vec<MountTarget> = mount.ask(TARGETS, &[]).map_err(|(errno, _)| errno)?;
         let mdts = targets.into_iter().filter(|target| target.kind == Kind::Mdt).collect();
         Ok(Self { mount, mdts, known: HashMap::default() })
     }
@@ -34,7 +34,7 @@ impl MdtsOf {
     }
 
     /// All of them.
-    pub(super) fn all(&self) -> &[Target] {
+    pub(super) fn all(&self) -> &[MountTarget] {
         &self.mdts
     }
 

@@ -7,7 +7,7 @@ use sheen_types::Errno;
 
 use super::mount::Mount;
 use crate::output::{Fault, shown_path, text_out};
-use sheen_control::api::{Kind, TARGETS, Target};
+use sheen_control::api::{Kind, MountTarget, TARGETS};
 
 /// Options of `osts` and `mdts`.
 #[derive(Args)]
@@ -35,13 +35,13 @@ fn list(options: &List, command: &str, kind: Kind) -> Result<(), Fault> {
         Ok(mounts) => mounts,
     };
     mounts.each(command, |mount| {
-        let targets: Vec<Target> = mount.ask(TARGETS, &[])?;
+        let targets: Vec<MountTarget> = mount.ask(TARGETS, &[])?;
         text_out(&listing(kind, &targets));
         Ok(())
     })
 }
 
-fn listing(kind: Kind, targets: &[Target]) -> String {
+fn listing(kind: Kind, targets: &[MountTarget]) -> String {
     let mut text = String::from(if kind == Kind::Ost { "OBDS:\n" } else { "MDTS:\n" });
     for target in targets.iter().filter(|target| target.kind == kind) {
         let state = if target.active { "ACTIVE" } else { "INACTIVE" };
@@ -53,14 +53,14 @@ fn listing(kind: Kind, targets: &[Target]) -> String {
 #[cfg(test)]
 mod tests {
     use super::listing;
-    use sheen_control::api::{Kind, Target};
+    use sheen_control::api::{Kind, MountTarget};
 
     #[test]
     fn targets_are_listed_as_lustre_does() {
         let json = r#"[{"kind":"MDT","index":0,"uuid":"lustre-MDT0000_UUID","device":"m","active":true},
             {"kind":"OST","index":2,"uuid":"lustre-OST0002_UUID","device":"o","active":false},
             {"kind":"MGS","device":"MGC10.77.0.11@tcp","active":true}]"#;
-        let targets: Vec<Target> = serde_json::from_str(json).unwrap();
+        let targets: Vec<MountTarget> = serde_json::from_str(json).unwrap();
         assert_eq!(listing(Kind::Ost, &targets), "OBDS:\n2: lustre-OST0002_UUID INACTIVE\n");
         assert_eq!(listing(Kind::Mdt, &targets), "MDTS:\n0: lustre-MDT0000_UUID ACTIVE\n");
     }

@@ -244,7 +244,9 @@ mod tests {
     fn keys_move_sort_pause_and_help_and_never_leave_the_lines() {
         let mut view = View::default();
         for number in 0..30 {
-            view.new.targets.insert(format!("fs-OST{number:04x}"), reading::Target::default());
+            view.new
+                .targets
+                .insert(format!("fs-OST{number:04x}"), reading::TargetReading::default());
         }
         let all = view.lines(100).len();
         assert_eq!(all, 1 + 1 + 1 + 30);

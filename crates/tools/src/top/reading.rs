@@ -39,7 +39,7 @@ impl std::ops::AddAssign for Counters {
 
 /// How requests came to a service, summed since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Service {
+pub(super) struct ServiceReading {
     /// Requests that began to be executed, and how long they had waited for that.
     pub(super) started: u64,
     pub(super) waited_us: u64,
@@ -63,7 +63,7 @@ pub(super) struct InWork {
 
 /// A target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Target {
+pub(super) struct TargetReading {
     pub(super) counters: Counters,
     pub(super) clients: u64,
     /// Accesses to the store by the milliseconds that they took at most.
@@ -85,8 +85,8 @@ pub(super) struct Reading {
     pub(super) processes: usize,
     /// Seconds of a clock that only goes forward.
     pub(super) at: f64,
-    pub(super) targets: BTreeMap<String, Target>,
-    pub(super) services: BTreeMap<String, Service>,
+    pub(super) targets: BTreeMap<String, TargetReading>,
+    pub(super) services: BTreeMap<String, ServiceReading>,
     /// By NID, over all targets.
     pub(super) clients: BTreeMap<String, Counters>,
     pub(super) mounts: BTreeMap<String, Mount>,
@@ -151,7 +151,7 @@ impl Reading {
         }
     }
 
-    fn target(&mut self, name: &str) -> &mut Target {
+    fn target(&mut self, name: &str) -> &mut TargetReading {
         self.targets.entry(name.to_owned()).or_default()
     }
 
@@ -197,8 +197,8 @@ fn counters(text: &str) -> Counters {
 }
 
 /// `None` if the lines are not those of a service.
-fn service_of(text: &str) -> Option<Service> {
-    let mut service = Service::default();
+fn service_of(text: &str) -> Option<ServiceReading> {
+    let mut service = ServiceReading::default();
     let mut is_one = false;
     for (name, count, _, sum) in text.lines().filter_map(line) {
         match name {

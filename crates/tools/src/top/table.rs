@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::reading::{Counters, InWork, Reading, Service};
+use super::reading::{Counters, InWork, Reading, ServiceReading};
 
 /// Bytes of what `MB/s` counts in.
 const MEGABYTE: f64 = 1e6;
@@ -177,7 +177,7 @@ fn services(lines: &mut Vec<String>, old: &Reading, new: &Reading) {
     for (name, now) in &new.services {
         let before = old.services.get(name).copied().unwrap_or_default();
         let is_anew = now.started < before.started || now.arrived < before.arrived;
-        let before = if is_anew { Service::default() } else { before };
+        let before = if is_anew { ServiceReading::default() } else { before };
         let rate = (now.started - before.started) as f64 / seconds;
         let mean = |count: u64, sum: u64| match count {
             0 => "-".to_owned(),
@@ -217,7 +217,7 @@ fn slow(lines: &mut Vec<String>, in_work: &[InWork]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::reading::{Mount, Target};
+    use super::super::reading::{Mount, TargetReading};
     use super::*;
 
     fn counters(operations: u64, time_us: u64, bytes: u64) -> Counters {
@@ -226,7 +226,7 @@ mod tests {
 
     fn reading(at: f64, first: Counters, second: Counters) -> Reading {
         let mut reading = Reading { at, processes: 2, ..Reading::default() };
-        let target = |counters| Target { counters, clients: 3, io_times: BTreeMap::new() };
+        let target = |counters| TargetReading { counters, clients: 3, io_times: BTreeMap::new() };
         reading.targets.insert("fs-MDT0000".to_owned(), target(first));
         reading.targets.insert("fs-OST0000".to_owned(), target(second));
         reading.clients.insert("10.0.0.1@tcp".to_owned(), first);
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn services_show_means_of_the_time_between() {
-        let service = |started, waited_us| Service {
+        let service = |started, waited_us| ServiceReading {
             started,
             waited_us,
             arrived: started,

@@ -4,8 +4,8 @@ use std::pin::pin;
 
 use sheen_client::posix::{DirCookie, ListingRoom, OpenFlags, Operation};
 use sheen_fuse_wire::{
-    DirectoryCalls, FileCalls, FileHandle as Handle, INodeNo, OpenFlags as KernelFlags,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyOpen, Request,
+    DirectoryCalls, FileCalls, FileHandle as Handle, INodeNo, KernelFlags, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyOpen, Request,
 };
 
 use crate::adapter::{Adapter, Call, NAMES_AT_ONCE, handle};

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sheen_client::posix::{Fallocate, OpenFlags, Operation, Seek};
 use sheen_fuse_wire::{
-    FileCalls, FileHandle as Handle, INodeNo, LockOwner as Owner, OpenFlags as KernelFlags,
-    ReplyCreate, ReplyData, ReplyEmpty, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyWrite, Request,
-    WriteFlags,
+    FileCalls, FileHandle as Handle, INodeNo, KernelFlags, LockOwner as Owner, ReplyCreate,
+    ReplyData, ReplyEmpty, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
 use sheen_types::Errno;
 

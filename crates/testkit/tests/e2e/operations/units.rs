@@ -19,13 +19,13 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(200);
 
 /// A unit that was started.
-struct Service {
+struct StartedUnit {
     child: Child,
     socket: UnixDatagram,
     path: PathBuf,
 }
 
-impl Drop for Service {
+impl Drop for StartedUnit {
     fn drop(&mut self) {
         // It may have ended; else it is ended by force with its machine.
         let _ = self.child.kill();
@@ -37,7 +37,7 @@ impl Drop for Service {
 /// What runs, by machine and unit.
 #[derive(Default)]
 pub(super) struct Manager {
-    services: BTreeMap<(String, String), Service>,
+    services: BTreeMap<(String, String), StartedUnit>,
 }
 
 impl Manager {
@@ -86,13 +86,13 @@ impl Manager {
         self.start(machine, name)
     }
 
-    fn take(&mut self, machine: &Machine, name: &str) -> Outcome<Service> {
+    fn take(&mut self, machine: &Machine, name: &str) -> Outcome<StartedUnit> {
         let key = (machine.name.clone(), name.to_owned());
         self.services.remove(&key).ok_or(format!("{name} does not run on {}", machine.name))
     }
 }
 
-impl Service {
+impl StartedUnit {
     fn wait(&mut self, name: &str) -> Outcome {
         wait_until(&format!("the end of {name}"), PATIENCE, || {
             self.child.try_wait().is_ok_and(|status| status.is_some())
@@ -141,7 +141,7 @@ impl Unit {
     }
 
     /// Starts it and waits until it says that it is ready.
-    fn start(&self, machine: &Machine) -> Outcome<Service> {
+    fn start(&self, machine: &Machine) -> Outcome<StartedUnit> {
         for path in self.all("AssertPathExists") {
             machine.must(&format!("test -e {path}"))?;
         }
@@ -169,7 +169,7 @@ impl Unit {
         command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "180000000");
         command.stdin(Stdio::null()).stdout(log_file.try_clone().context("log")?).stderr(log_file);
         let child = command.spawn().context(&self.name)?;
-        let mut service = Service { child, socket, path };
+        let mut service = StartedUnit { child, socket, path };
         wait_until(&format!("{} is ready", self.name), PATIENCE, || {
             service.hears("READY=1") || service.child.try_wait().is_ok_and(|it| it.is_some())
         })

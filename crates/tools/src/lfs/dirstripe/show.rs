@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args};
 use rustix::fs::{Mode, OFlags};
-use sheen_control::api::Target;
+use sheen_control::api::MountTarget;
 use sheen_layout::directory::HASH_NAMES;
 use sheen_types::{Errno, Fid};
 use sheen_wire::lmv::{LmvHash, LmvMagic, LmvUserMd};
@@ -311,7 +311,7 @@ fn show(options: &Get, path: &Path) -> Result<(), Errno> {
 /// The MDT that `-O` names.
 fn wanted_mdt(options: &Get, mdts: &MdtsOf) -> Result<Option<u16>, Errno> {
     let Some(wanted) = &options.mdt else { return Ok(None) };
-    let is_wanted = |mdt: &&Target| {
+    let is_wanted = |mdt: &&MountTarget| {
         *wanted == mdt.uuid || Some(wanted.as_str()) == mdt.uuid.strip_suffix("_UUID")
     };
     match mdts.all().iter().find(is_wanted) {
