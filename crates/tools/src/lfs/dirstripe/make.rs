@@ -50,7 +50,7 @@ pub(in crate::lfs) struct Make {
     )]
     #[arg(allow_hyphen_values = true)]
     count: Option<String>,
-    /// Number of stripes, several on an MDT if need be; -N for N on each MDT
+    /// Number of stripes, several on an MDT if necessary; -N for N on each MDT
     #[arg(short = 'C', long = "mdt-overcount", value_name = "COUNT", conflicts_with = "count")]
     #[arg(allow_hyphen_values = true)]
     overcount: Option<String>,
