@@ -271,7 +271,7 @@ fn existing(restripes: bool, path: &Path, wish: &DirectoryWish) -> Option<&'stat
             "mdt.*.enable_dir_restripe is 0: 'lctl set_param mdt.*.enable_dir_restripe=1' on the MDSs lets directories \
              that exist be split and merged"
         }
-        false => "lfs setdirstripe -c splits or merges a directory that exists",
+        false => "directories that exist are split or merged with lfs setdirstripe -c",
     })
 }
 
