@@ -589,3 +589,38 @@ fn a_target_is_formatted_once() {
     assert_eq!(said.code, 39);
     assert!(file.exists(), "{}", said.error);
 }
+
+/// Whatever their directories are called, and before they were ever started.
+#[test]
+fn fsck_looks_at_targets_of_mkfs_or_says_what_to_type() {
+    let folder = Folder::new("fsck-mkfs");
+    let top = folder.0.join("my targets");
+    let all = top.display().to_string();
+    let fsck = |place: &str| call(Path::new(SHEEN), &folder.0, &["fsck", "--dir", place]);
+    std::fs::create_dir(&top).expect("a directory");
+    let said = fsck(&all);
+    assert_eq!(said.code, 8, "{}", said.error);
+    assert!(said.error.contains("no targets in it"), "{}", said.error);
+    assert!(!top.join("run").exists(), "it leaves nothing");
+    for (name, words) in [
+        ("m", &["--mgs"][..]),
+        ("meta", &["--mdt", "--fsname", "x", "--index", "0", "--mgsnode", "127.0.0.9@tcp"]),
+        ("data", &["--ost", "--fsname", "x", "--index", "0", "--mgsnode", "127.0.0.9@tcp"]),
+    ] {
+        let place = top.join(name).display().to_string();
+        let words = [&["mkfs.lustre"], words, &[&*place]].concat();
+        assert_eq!(call(Path::new(SHEEN), &folder.0, &words).code, 0, "{name}");
+    }
+    let said = fsck(&all);
+    assert_eq!((said.code, said.error.as_str()), (0, ""));
+    assert!(said.out.contains("x-MDT0000: it was never started"), "{}", said.out);
+    assert!(said.out.contains(" 0 problems"), "{}", said.out);
+    let said = fsck(&top.join("meta").display().to_string());
+    let types = format!("sheen fsck --dir '{all}'");
+    assert_eq!(said.code, 8, "{}", said.error);
+    assert!(
+        said.error.contains("x-MDT0000") && said.error.trim_end().ends_with(&types),
+        "{}",
+        said.error
+    );
+}

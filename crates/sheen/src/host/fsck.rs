@@ -57,7 +57,7 @@ const MGS: &str = "MGS";
 /// were corrected), 8 operational error, 16 usage error, 32 canceled.
 #[derive(Args)]
 pub(crate) struct Fsck {
-    /// Directory of the file system, as for `sheen up`
+    /// Directory of the file system, as for `sheen up`, or one with all targets made by mkfs.lustre
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
     /// Check only, repair nothing (default)

@@ -23,7 +23,7 @@ pub(super) struct Progress {
 
 impl Progress {
     /// Nothing is shown before a second has passed.
-    #[expect(clippy::disallowed_methods, reason = "a tool that waiting for a process")]
+    #[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
     pub(super) fn new(what: impl Into<String>) -> Self {
         Self { since: Instant::now(), what: what.into(), is_shown: false, shown: Duration::ZERO }
     }

@@ -272,6 +272,11 @@ async fn opened(running: &[Arc<Running>], world: &World) -> Result<(), Fault> {
     Ok(())
 }
 
+/// What an MDT waits for of another one, as it follows "the server process is".
+fn waiting_for(one: &TargetLabel, other: &TargetLabel) -> String {
+    format!("waiting for the connection from {one} to {other}")
+}
+
 /// The MDTs of this process.
 struct Mdts<'a>(Vec<(&'a Running, &'a Arc<Mdt>)>);
 
@@ -294,14 +299,11 @@ impl<'a> Mdts<'a> {
     /// What is waited for.
     fn waiting(&self) -> Option<String> {
         if let Some((one, _)) = self.0.iter().find(|(_, mdt)| !mdt.is_open()) {
-            return Some(format!(
-                "{}: waiting for MDT0000, which gives it its FIDs",
-                one.plan.kind
-            ));
+            return Some(format!("waiting for MDT0000, which assigns FIDs to {}", one.plan.kind));
         }
         let [(one, _), (other, _)] =
             self.pairs().find(|[one, other]| !one.1.agrees_with(other.1.index()))?;
-        Some(format!("{}: waiting for {}", one.plan.kind, other.plan.kind))
+        Some(waiting_for(&one.plan.kind, &other.plan.kind))
     }
 
     /// That one of them has refused another one.
@@ -316,7 +318,7 @@ impl<'a> Mdts<'a> {
     }
 
     fn too_late(waits: &str) -> Fault {
-        let text = format!("{waits}: not within {} s", OPENED_WITHIN.as_secs());
+        let text = format!("{waits} took more than {} s", OPENED_WITHIN.as_secs());
         Fault::new(Errno::ETIMEDOUT, text)
     }
 }

@@ -123,7 +123,7 @@ fn wait(served: &[Pid]) -> Result<(), Fault> {
             );
             return Ok(());
         }
-        progress.doing(&format!("waits for the mount process, pid {pid}, to write back"));
+        progress.doing(&format!("waiting for the mount process, pid {pid}, to write back"));
         std::thread::sleep(LOOK);
     }
     Ok(())

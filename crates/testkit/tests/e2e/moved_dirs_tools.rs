@@ -119,7 +119,7 @@ fn who_may_not_choose_mdts_is_told_the_reason_and_no_advice_leads_in_a_circle() 
         let said = fails(cluster, &["setdirstripe", "-c", "2"], &d, EEXIST)?;
         says(&said, "lctl set_param mdt.*.enable_dir_restripe=1")?;
         let said = fails(cluster, &["mkdir", "-c", "2"], &d, EEXIST)?;
-        says(&said, "lfs setdirstripe -c splits")?;
+        says(&said, "split or merged with lfs setdirstripe -c")?;
         let said = fails(cluster, &["setdirstripe", "-i", "1"], &d, EEXIST)?;
         says(&said, "lfs migrate -m moves")?;
         // By whatever path.

@@ -26,7 +26,7 @@ use crate::output::{Fault, errno, errno_of, line, line_out, shown_path, text_out
 
 pub(super) const GRAMMAR: Grammar = Grammar {
     command: "lfs migrate",
-    usage: "Move the data of files to other objects\n\n\
+    usage: "Move the data of files to other objects, or directories to other MDTs\n\n\
         Usage: lfs migrate [LAYOUT OPTIONS] [OPTIONS] FILENAME...\n       \
         lfs migrate -m INDEX,... [-c|-C COUNT] [-H HASH] [-d] [-v] DIRECTORY...\n       \
         lfs migrate [LAYOUT OPTIONS] [OPTIONS] -0|--files-from LIST\n\n\

@@ -64,7 +64,7 @@ enum Command {
     Setstripe(options::Words),
     /// Show the layout of files
     Getstripe(options::Words),
-    /// Move the data of files to other objects
+    /// Move the data of files to other objects, or directories to other MDTs
     Migrate(options::Words),
     /// Swap the layouts, and so the data, of two files
     #[command(name = "swap_layouts")]
@@ -88,7 +88,7 @@ enum Command {
     Fid2path(fid2path::FidToPath),
     /// Give servers advice on how files will be used
     Ladvise(ladvise::Ladvise),
-    /// Show the size and blocks of a file that the MDT has (SOM)
+    /// Show the size, blocks and flags of a file that are stored on its MDT (SOM)
     Getsom(som::GetSom),
     /// Show the version of a file's data
     #[command(name = "data_version")]
@@ -97,9 +97,9 @@ enum Command {
     Rmfid(rmfid::RemoveFid),
     /// Show the layout of directories on MDTs
     Getdirstripe(dirstripe::Get),
-    /// Create directories, on an MDT given by its index
+    /// Create directories on given MDTs, in one piece or striped over several
     Mkdir(dirstripe::Make),
-    /// Create directories, on an MDT given by its index; split or merge those that exist
+    /// Create directories on given MDTs, in one piece or striped over several; split or merge existing ones
     Setdirstripe(dirstripe::Make),
     /// Remove directory entries whose inodes are lost, without their inodes
     #[command(name = "rm_entry", alias = "rmentry")]

@@ -50,7 +50,7 @@ pub(in crate::lfs) struct Make {
     )]
     #[arg(allow_hyphen_values = true)]
     count: Option<String>,
-    /// Number of stripes, several on an MDT if need be; -N for N on each MDT
+    /// Number of stripes, several on an MDT if necessary; -N for N on each MDT
     #[arg(short = 'C', long = "mdt-overcount", value_name = "COUNT", conflicts_with = "count")]
     #[arg(allow_hyphen_values = true)]
     overcount: Option<String>,
@@ -271,7 +271,7 @@ fn existing(restripes: bool, path: &Path, wish: &DirectoryWish) -> Option<&'stat
             "mdt.*.enable_dir_restripe is 0: 'lctl set_param mdt.*.enable_dir_restripe=1' on the MDSs lets directories \
              that exist be split and merged"
         }
-        false => "lfs setdirstripe -c splits or merges a directory that exists",
+        false => "directories that exist are split or merged with lfs setdirstripe -c",
     })
 }
 

@@ -17,7 +17,7 @@ use crate::output::{Fault, errno, errno_of, line_out, shown_path, text_out, wors
 /// Options of `getdirstripe`.
 #[derive(Args)]
 pub(in crate::lfs) struct Get {
-    /// Print the number of MDTs
+    /// Print the stripe count
     #[arg(short = 'c', short_alias = 'T', long = "mdt-count")]
     count: bool,
     /// Print the default layout of new directories
