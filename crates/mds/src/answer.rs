@@ -4,7 +4,7 @@ use bytes::Bytes;
 use sheen_store::StoreError;
 use sheen_target::{Context, store_errno};
 use sheen_types::Errno;
-use sheen_wire::connect::ConnectFlags;
+use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
 use sheen_wire::ldlm::{Disposition, LdlmReply};
 use sheen_wire::md::{MdtBody, Valid};
 
@@ -113,7 +113,10 @@ impl Mdt {
         layout.iter().for_each(|layout| self.placement.note_layout(layout));
         let mut body = self.body(inode, layout.is_some());
         let Some(layout) = layout else { return (body, Bytes::new()) };
-        self.put_size(context, inode, whole.size_record(), &mut body);
+        // With the layout alone, as Lustre's.
+        if room || context.has2(ConnectFlags2::OWN_NAMES) {
+            self.put_size(context, inode, whole.size_record(), &mut body);
+        }
         if self.known_empty.contains(inode.fid) {
             body.valid = body.valid | Valid::SIZE | Valid::BLOCKS;
             (body.size, body.blocks) = (0, 0);

@@ -260,7 +260,9 @@ impl LockGuard {
             return Err(Errno::ENOTCONN);
         }
         let changed = LockFlags::LOCK_CHANGED;
-        let differs = self.resource != enqueue.resource || granted.mode != enqueue.mode;
+        let differs = self.resource != enqueue.resource
+            || granted.mode != enqueue.mode
+            || covers_other_bits(granted.policy, enqueue.policy);
         let flags = granted.flags | changed.when(differs);
         let desc = LockDesc {
             resource: self.resource,
@@ -286,10 +288,20 @@ impl Context {
         }
         let lock = self.target.namespace().find(self.export.handle().0, enqueue.remote_handle)?;
         let revoked = LockFlags::AST_SENT.when(lock.is_waited_for);
-        let differs =
-            lock.desc.resource != enqueue.resource || lock.desc.granted != Some(enqueue.mode);
+        let differs = lock.desc.resource != enqueue.resource
+            || lock.desc.granted != Some(enqueue.mode)
+            || covers_other_bits(lock.desc.policy, enqueue.policy);
         let flags = revoked | LockFlags::LOCK_CHANGED.when(differs);
         Some(lock_reply(lock.handle, &lock.desc, flags))
+    }
+}
+
+/// Whether a lock is on other parts of an inode than were asked for: without `LOCK_CHANGED` a client of Lustre goes
+/// on with what it asked for.
+fn covers_other_bits(granted: Policy, asked: Policy) -> bool {
+    match (granted, asked) {
+        (Policy::InodeBits { bits, .. }, Policy::InodeBits { bits: asked, .. }) => bits != asked,
+        _ => false,
     }
 }
 

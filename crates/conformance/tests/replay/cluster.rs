@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sheen_assembly::TargetLabel;
+use sheen_assembly::{Role, TargetLabel};
 use sheen_store_mem::StoreMem;
 use sheen_types::{HashMap, TargetKind, Uuid};
 use sheen_vnet::Virtual;
@@ -35,6 +35,15 @@ impl Machines {
             _ => false,
         };
         self.cluster.places.iter().position(wanted).expect("a target of ours")
+    }
+
+    /// As `enable_dir_restripe` is set on all MDTs.
+    pub(crate) fn restripe_directories(&self) {
+        for place in &self.cluster.places {
+            if let Role::Mdt(mdt) = &place.served.role {
+                mdt.restripe_directories(true);
+            }
+        }
     }
 
     /// What the store has now is what it will have when the target has stopped and started.

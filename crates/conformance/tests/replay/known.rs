@@ -230,6 +230,11 @@ pub(crate) const ANSWERED: &[Known] = &[
         "the MDT that gives a sequence out is named; there 0, whichever it is",
     ),
     known(
+        "MDS_REINT_MIGRATE",
+        &["rec_reint.fid2"],
+        "what moves and is no directory is named by the MDT here, not by the client, which looks up its name again either way",
+    ),
+    known(
         "MDS_FID2PATH reply",
         &["body.kind.*", "getinfo_val"],
         "a path that goes on at another MDT is answered by the error alone; there with room for one",
@@ -420,6 +425,11 @@ pub(crate) const ANSWERED: &[Known] = &[
     ),
     known("OST_BRW_READ bulk", &["bulk (file data)"], "as before"),
     known(
+        "OST_GETATTR reply",
+        &["ost_body.oa.data_version"],
+        "data is written outside of transactions, and its versions are no numbers of such",
+    ),
+    known(
         "MDS_GETATTR reply",
         &["mdt_body.mtime", "mdt_body.ctime"],
         "there something was made in the root before the capture",
@@ -439,9 +449,52 @@ pub(crate) const ANSWERED_UNDER_FAULTS: &[Known] = &[
         "EBUSY: here in 32 bits, as all errors there are otherwise",
     ),
     known(
-        "OST_GETATTR reply",
-        &["ost_body.oa.data_version"],
-        "data is written outside of transactions, and its versions are no numbers of such",
+        "MDS_REINT_CREATE_ACL reply",
+        &[
+            "mdt_body.eadatasize = 0",
+            "mdt_body.valid.DIREA = not set",
+            "mdt_body.valid.MEA = not set",
+            "mdt_md = absent",
+        ],
+        "a directory that begins to be split or merged is answered with its new layout, as a new one is",
+    ),
+    known(
+        "LDLM_INTENT_GETATTR reply",
+        &[
+            "mdt_md.header.hash_type.0x86000002 = set",
+            "mdt_md.header.hash_type.0x6000002 = not set",
+        ],
+        "a stripe that no name leaves is not said to migrate (its highest bit); there each one is until its MDT has listed it",
+    ),
+    known(
+        "*",
+        &[
+            "mdt_md.header.hash_type.0x88000002 = set",
+            "mdt_md.header.hash_type.0x8000002 = set",
+            "mdt_md.header.hash_type.FNV_1A_64 = not set",
+            "mdt_md.header.layout_version = 3",
+            "mdt_md.header.migrate_hash.0x2000002 = set",
+            "mdt_md.header.migrate_hash.UNKNOWN = not set",
+            "mdt_md.header.migrate_offset = 1",
+        ],
+        "a split has come to its end; there that takes one second or two, in which the MDT has nothing to move",
+    ),
+    known_of(
+        &["n4-dir-restripe, packet 80"],
+        "LDLM_INTENT_GETATTR reply",
+        &["mdt_body.nlink = 2"],
+        "the split has moved the directory among the names already",
+    ),
+    known(
+        "MDS_GETATTR reply",
+        &[
+            "mdt_md.fids*",
+            "mdt_md.header.hash_type.0x86000002 = set",
+            "mdt_md.header.hash_type.0x2000002 = not set",
+            "mdt_md.header.layout_version = 5",
+            "mdt_md.header.stripe_count = 2",
+        ],
+        "the same of a merge",
     ),
     known(
         "OST_GETATTR reply",
@@ -457,6 +510,18 @@ pub(crate) const ANSWERED_UNDER_FAULTS: &[Known] = &[
         "LDLM_ENQUEUE reply",
         &["dlm_lvb"],
         "a lock of another group that is refused is not described; there its object is",
+    ),
+    known_of(
+        &["n3b-crash-rename-replay, packet 372"],
+        "MDS_REINT_CREATE_ACL reply",
+        &["mdt_body.valid.*"],
+        "a mkdir that was executed before is answered with the directory's attributes; there, from the records of another MDT, \
+         without",
+    ),
+    known(
+        "OST_CONNECT reply",
+        &["body.op_flags.CONNECT_RECOVERING"],
+        "there the OSTs were started again, too; ours stay",
     ),
     known(
         "MDS_CONNECT reply",

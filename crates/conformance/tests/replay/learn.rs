@@ -1,6 +1,8 @@
-//! Where answers name things: sequences and locks.
+//! Where answers name things: sequences, locks, and inodes that have moved.
 
-use sheen_types::LockHandle;
+use bytes::Bytes;
+use sheen_types::{Fid, HashMap, LockHandle};
+use sheen_wire::dir::{DirPage, PAGE_SIZE};
 use sheen_wire::ldlm::{LdlmReply, LdlmRequest};
 use sheen_wire::messages::{Reply, Request};
 
@@ -23,6 +25,29 @@ pub(crate) fn names(mapping: &mut Mapping, real: &Reply, ours: &Reply) {
         }
         _ => {}
     }
+}
+
+/// The inode that two answers are about.
+pub(crate) fn inodes(real: &Reply, ours: &Reply) -> Option<(Fid, Fid)> {
+    let body = |reply: &Reply| match reply {
+        Reply::LdlmIntentGetattr(reply) => reply.mdt_body.as_ref().map(|body| body.fid1),
+        Reply::LdlmIntentOpen(reply) => reply.mdt_body.as_ref().map(|body| body.fid1),
+        Reply::MdsGetattrName(reply) => reply.mdt_body.as_ref().map(|body| body.fid1),
+        _ => None,
+    };
+    body(real).zip(body(ours))
+}
+
+/// The inodes that two directory pages name alike.
+pub(crate) fn listed(real: &Bytes, ours: &Bytes) -> Vec<(Fid, Fid)> {
+    let entries = |bytes: &Bytes| {
+        let pages = (0..bytes.len() / PAGE_SIZE).map(|page| page * PAGE_SIZE);
+        let pages = pages.filter_map(|at| DirPage::decode(&bytes.slice(at..at + PAGE_SIZE)).ok());
+        let entries = pages.flat_map(|page| page.entries);
+        entries.map(|entry| (entry.name, entry.fid)).collect::<HashMap<_, _>>()
+    };
+    let (real, ours) = (entries(real), entries(ours));
+    real.iter().filter_map(|(name, fid)| Some((*fid, *ours.get(name)?))).collect()
 }
 
 /// The locks that were granted: the client's name of each, the real server's and ours.

@@ -1,10 +1,12 @@
 //! What is called one thing in a capture and another in our world: handles, sequences, objects.
 
 use bytes::Bytes;
-use sheen_types::{Fid, HashMap, Transno};
+use sheen_types::{Fid, HashMap, HashSet, Transno};
 use sheen_wire::lmv::LmvEa;
 use sheen_wire::lov::{LovEa, LovMd};
 use sheen_wire::ost::OstId;
+
+use crate::player::TargetId;
 
 /// Smaller numbers are no names: they would be found everywhere.
 const NAME_MIN: u64 = 1 << 32;
@@ -15,11 +17,13 @@ pub(crate) struct Mapping {
     words: HashMap<u64, u64>,
     /// Inodes that servers named: the stripes of directories.
     fids: HashMap<(u64, u64), (u64, u64)>,
+    /// What the client called inodes that move to another MDT.
+    moved: HashSet<(u64, u64)>,
     objects: HashMap<(u64, u64), (u64, u64)>,
     /// Our objects' OSTs.
     osts: HashMap<(u64, u64), u32>,
-    /// Transactions, by the captured server's number.
-    transnos: HashMap<u64, u64>,
+    /// Transactions, by the server and the captured one's number: those of two servers may be the same.
+    transnos: HashMap<(TargetId, u64), u64>,
     /// The OST of ours that stands for a captured one, by their numbers.
     places: HashMap<u32, u32>,
 }
@@ -46,15 +50,15 @@ impl Mapping {
 
     /// Learns what a transaction is called here. These numbers are small: elsewhere they may mean
     /// anything.
-    pub(crate) fn learn_transno(&mut self, real: Transno, ours: Transno) {
+    pub(crate) fn learn_transno(&mut self, of: TargetId, real: Transno, ours: Transno) {
         if real.0 != 0 && ours.0 != 0 {
-            self.transnos.insert(real.0, ours.0);
+            self.transnos.insert((of, real.0), ours.0);
         }
     }
 
     /// Our number of a transaction.
-    pub(crate) fn transno(&self, real: Transno) -> Transno {
-        Transno(self.transnos.get(&real.0).copied().unwrap_or(real.0))
+    pub(crate) fn transno(&self, of: TargetId, real: Transno) -> Transno {
+        Transno(self.transnos.get(&(of, real.0)).copied().unwrap_or(real.0))
     }
 
     /// Learns the objects of two layouts of the same file.
@@ -77,6 +81,20 @@ impl Mapping {
         for (real, ours) in stripes(real).into_iter().zip(stripes(ours)) {
             self.fids.insert(words(real), words(ours));
         }
+    }
+
+    /// The client has named an inode that moves, which is no directory: our MDT names it itself.
+    pub(crate) fn note_moved(&mut self, real: Fid) {
+        self.moved.insert(words(real));
+    }
+
+    /// Learns what an inode that has moved is called here; whether that is another name than the client's.
+    pub(crate) fn learn_moved(&mut self, real: Fid, ours: Fid) -> bool {
+        let is_new = self.fid(real) != ours && self.moved.remove(&words(real));
+        if is_new {
+            self.fids.insert(words(real), words(ours));
+        }
+        is_new
     }
 
     /// Our name of an inode.

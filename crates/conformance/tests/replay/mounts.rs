@@ -94,7 +94,7 @@ impl Mounts {
         let (cluuid, conn) = match request {
             Request::MgsConnect(connect) => (&mut connect.cluuid, &mut connect.conn),
             Request::MdsConnect(connect) => {
-                connect.cdata.transno = mapping.transno(connect.cdata.transno);
+                connect.cdata.transno = mapping.transno(export.1, connect.cdata.transno);
                 (&mut connect.cluuid, &mut connect.conn)
             }
             Request::OstConnect(connect) => {

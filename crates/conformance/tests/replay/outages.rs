@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 use sheen_types::{Errno, HashSet};
-use sheen_wire::ptlrpc::OpFlags;
+use sheen_wire::messages::FormatFlags;
+use sheen_wire::ptlrpc::{MsgFlags, OpFlags};
 
 use crate::player::{TargetId, is_connect, target_of_connect};
 use crate::script::{Exchange, Script, Step};
@@ -93,8 +94,11 @@ fn outage(exchanges: &[Exchange], last: usize) -> Option<Outage> {
         let (reply, _) = exchanges[*index].reply.as_ref()?;
         (own(&&exchanges[*index]) && reply.body.transno.0 != 0).then_some(reply.body.transno)
     };
-    let is_lost = |index: usize| transno(&index).is_some_and(|transno| transno > committed);
-    let is_kept = |index: &usize| transno(index).is_some_and(|transno| transno <= committed);
+    let redone = redone(&exchanges[last..]);
+    let is_there =
+        |index: &usize, transno| transno <= committed || redone.contains(&exchanges[*index].bits);
+    let is_lost = |index: usize| transno(&index).is_some_and(|it| !is_there(&index, it));
+    let is_kept = |index: &usize| transno(index).is_some_and(|it| is_there(index, it));
     let kept = (0..first).any(is_lost).then(|| (0..first).rev().find(is_kept));
     if recovers && matches!(target, TargetId::Ost(_)) {
         // Which of ours stands for it is known only where it is used: ours stay.
@@ -102,4 +106,17 @@ fn outage(exchanges: &[Exchange], last: usize) -> Option<Outage> {
     }
     let evicts = !recovers && target != TargetId::Mgs;
     Some(Outage { target, handle, first, last, restarts, evicts, kept: kept.filter(|_| recovers) })
+}
+
+/// What a server had again from the records of other servers before its clients replayed, by the match bits: a replay of that is
+/// answered without a number. Ours has what it answers durable where another server takes part in it, so it never loses it.
+fn redone(exchanges: &[Exchange]) -> HashSet<u64> {
+    let is_redone = |exchange: &&Exchange| {
+        let answer = exchange.reply.as_ref().map(|(reply, _)| &reply.body);
+        exchange.request.body.flags.contains(MsgFlags::REPLAY)
+            && answer.is_some_and(|answer| answer.status == 0 && answer.transno.0 == 0)
+    };
+    let changes =
+        |exchange: &&Exchange| exchange.request.format.flags.contains(FormatFlags::MODIFYING);
+    exchanges.iter().filter(changes).filter(is_redone).map(|exchange| exchange.bits).collect()
 }

@@ -25,7 +25,7 @@ use sheen_wire::messages::{ObdPingReply, Reply, Request};
 use sheen_wire::opcode::Opcode;
 use sheen_wire::ost::{ObdoFlags, OstBody};
 use sheen_wire::ptlrpc::{
-    HeaderFlags, MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody,
+    HeaderFlags, MESSAGE_VERSION, Message, MessageHeader, MsgFlags, MsgType, PtlrpcBody,
 };
 use sheen_wire::{ByteOrder, Reader, Wire, Writer};
 
@@ -42,6 +42,8 @@ use crate::script::{Exchange, Script, Sent, Step};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Longer than a message is on its way.
 const ON_ITS_WAY: Duration = Duration::from_millis(100);
+/// How long a lock that is revoked in a pause stays.
+const SLICE: Duration = Duration::from_millis(10);
 /// How often such locks are cancelled before an answer is given up.
 const ROUNDS: usize = 4;
 /// The largest answer or part of a bulk.
@@ -118,7 +120,7 @@ impl Receiver for Answering {
         let early = message.header.flags.contains(HeaderFlags::AT_SUPPORT);
         let offset = if early { sheen_rpc::import::EARLY_REPLY_BYTES } else { 0 };
         let portal = reply_portal(delivery.portal);
-        self.lnet.put_at(delivery.from, portal, bits, 0, offset, vec![bytes]);
+        self.lnet.put_reply(delivery.from, portal, bits, 0, offset, vec![bytes]);
         self.calls.came.lock().push((delivery.portal, message, body));
     }
 }
@@ -157,6 +159,8 @@ pub(crate) struct Player {
     /// Resources that locks were asked for on.
     asked_for: HashSet<ResourceName>,
     next_xid: u64,
+    /// Whether what servers do meanwhile has the time that it had there.
+    keeps_pauses: bool,
 }
 
 impl Player {
@@ -180,7 +184,13 @@ impl Player {
             reopened: Reopened::default(),
             asked_for: HashSet::default(),
             next_xid: OWN_XIDS,
+            keeps_pauses: false,
         }
+    }
+
+    /// From now on waits as long as the captured client did.
+    pub(crate) fn keep_pauses(&mut self) {
+        self.keeps_pauses = true;
     }
 
     /// Another capture begins, of a node with so many mounts.
@@ -201,12 +211,16 @@ impl Player {
         self.calls.glimpses.lock().clone_from(&script.glimpses);
         self.mdt_of.extend(mdts_of(script));
         self.connect_all_that_return(script).await;
+        let mut last = None;
         for step in &script.steps {
             match *step {
                 Step::Send(index) => {
                     let exchange = &script.exchanges[index];
                     if until(exchange) {
                         break;
+                    }
+                    if let (true, Some(before)) = (self.keeps_pauses, last.replace(exchange.sent)) {
+                        self.pause(exchange.sent.saturating_sub(before)).await;
                     }
                     match self.send(exchange).await {
                         Ok(sent) => {
@@ -255,6 +269,16 @@ impl Player {
             }
         }
         outcome
+    }
+
+    /// Lets as much time pass. What servers do meanwhile may need locks one after the other that theirs did not.
+    async fn pause(&mut self, time: Duration) {
+        let end = self.world.clock.now() + time;
+        while time > ON_ITS_WAY && self.world.clock.now() + SLICE < end {
+            self.world.clock.sleep_until(self.world.clock.now() + SLICE).await;
+            self.cancel_revoked().await;
+        }
+        self.world.clock.sleep_until(end).await;
     }
 
     /// Lets what is on its way arrive.
@@ -369,6 +393,11 @@ impl Player {
             let export = self.export_of(exchange, None)?;
             self.have_sequence(export, fid.seq).await;
         }
+        if let Request::MdsReintMigrate(migrate) = &request.typed
+            && !crate::stage::is_directory(migrate.rec_reint.mode)
+        {
+            self.mapping.note_moved(migrate.rec_reint.fid2);
+        }
         let mut message = request.message.clone();
         let mut ost = None;
         for (field, bytes) in request.format.request.iter().zip(message.buffers.iter_mut().skip(1))
@@ -379,6 +408,9 @@ impl Player {
             *bytes = again.unwrap_or(translated.bytes);
         }
         let export = self.export_of(exchange, ost)?;
+        if request.body.flags.contains(MsgFlags::REPLAY) && matches!(export.1, TargetId::Ost(_)) {
+            return Err("is replayed to an OST that did not go away here");
+        }
         if !is_connect(&request.typed) && self.mounts.handle(export).is_none() {
             self.connect(export).await;
         }
@@ -457,6 +489,8 @@ impl Player {
             return None;
         };
         self.learn(exchange, real, &ours, sent.export);
+        let inodes = crate::learn::inodes(&real.typed, &ours.typed);
+        self.learn_moved(inodes.as_slice(), place, outcome);
         self.note_open(exchange, real, &ours, sent.export, sent.message);
         if elsewhere.is_some() {
             return None;
@@ -493,6 +527,10 @@ impl Player {
         for (sink, (_, real)) in sinks.into_iter().zip(&exchange.bulk) {
             match within(&*self.world.clock, PATIENCE, sink).await {
                 Some(Ok(delivery)) => {
+                    if matches!(exchange.request.typed, Request::MdsReadpage(_)) {
+                        let inodes = crate::learn::listed(real, &delivery.payload);
+                        self.learn_moved(&inodes, place, outcome);
+                    }
                     let format = Some(exchange.request.format);
                     let text = |bytes: &Bytes| crate::bulk::leaves(format, bytes);
                     let (one, other) = (text(real), text(&delivery.payload));
@@ -533,6 +571,17 @@ impl Player {
         }
     }
 
+    /// Learns what inodes that have moved are called here.
+    fn learn_moved(&mut self, inodes: &[(Fid, Fid)], place: &str, outcome: &mut Outcome) {
+        for (real, ours) in inodes {
+            if self.mapping.learn_moved(*real, *ours) {
+                let (real, ours) = (real.to_string(), ours.to_string());
+                let moved = difference("MDS_REINT_MIGRATE", "rec_reint.fid2", &real, &ours, place);
+                outcome.differences.push(moved);
+            }
+        }
+    }
+
     /// Learns what the real answer's names are in ours.
     fn learn(&mut self, exchange: &Exchange, real: &Rpc<Reply>, ours: &Rpc<Reply>, export: Export) {
         if exchange.request.body.handle.0 != 0
@@ -545,7 +594,7 @@ impl Player {
             self.mapping.learn(real.body.handle.0, ours.body.handle.0);
         }
         if matches!(export.1, TargetId::Mdt(_)) {
-            self.mapping.learn_transno(real.body.transno, ours.body.transno);
+            self.mapping.learn_transno(export.1, real.body.transno, ours.body.transno);
         }
         crate::learn::names(&mut self.mapping, &real.typed, &ours.typed);
         for (client, real, ours) in crate::learn::locks(exchange, &real.typed, &ours.typed) {

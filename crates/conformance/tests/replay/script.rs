@@ -32,7 +32,7 @@ pub(crate) struct Exchange {
     /// How long the answer took.
     pub(crate) took: Duration,
     /// When it was sent.
-    sent: Duration,
+    pub(crate) sent: Duration,
     /// Capture and packet.
     pub(crate) place: String,
     /// Whether a part of it, or of its data, was not captured.

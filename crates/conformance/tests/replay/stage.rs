@@ -46,9 +46,14 @@ pub(crate) struct Contents {
     pub(crate) data: Vec<(u64, Bytes)>,
 }
 
+/// Whether a mode is that of a directory.
+pub(crate) fn is_directory(mode: u32) -> bool {
+    mode & TYPE_MASK == DIRECTORY
+}
+
 impl Entry {
     pub(crate) fn is_directory(&self) -> bool {
-        self.mode & TYPE_MASK == DIRECTORY
+        is_directory(self.mode)
     }
 
     pub(crate) fn is_symlink(&self) -> bool {
@@ -65,7 +70,9 @@ impl Entry {
 pub(crate) fn entries(script: &Script) -> Vec<Entry> {
     let striped: BTreeMap<_, _> = script.exchanges.iter().rev().filter_map(stripes_of).collect();
     // By what they are stripes of.
-    let stripes: BTreeMap<Fid, Fid> = striped.iter().flat_map(with_stripes).collect();
+    let mut stripes: BTreeMap<Fid, Fid> = striped.iter().flat_map(with_stripes).collect();
+    let split = split_directories(script, &stripes);
+    stripes.retain(|stripe, _| split.get(stripe) != Some(stripe));
     let batched = script.exchanges.iter().rev().flat_map(batched);
     let batched: Vec<_> = batched.filter_map(|answer| answer.mdt_body).collect();
     let bodies = batched.iter().chain(script.exchanges.iter().rev().filter_map(body_of));
@@ -82,6 +89,7 @@ pub(crate) fn entries(script: &Script) -> Vec<Entry> {
             if let (0, Some(body)) = (entry.mode, bodies.get(&entry.fid)) {
                 entry.mode = body.mode;
             }
+            entry.parent = split.get(&entry.parent).copied().unwrap_or(entry.parent);
             if !made.contains(&entry.fid) && entry.can_be_made() {
                 found.entry(entry.fid).or_insert(entry);
             }
@@ -132,6 +140,23 @@ pub(crate) fn entries(script: &Script) -> Vec<Entry> {
         }
     }
     sorted
+}
+
+/// Directories from before the capture that are split in it, by the stripes that they have then.
+fn split_directories(script: &Script, stripes: &BTreeMap<Fid, Fid>) -> BTreeMap<Fid, Fid> {
+    let made: BTreeSet<_> = script.exchanges.iter().filter_map(new_fid).collect();
+    let named = script.exchanges.iter().filter_map(named_entry).map(|entry| entry.fid);
+    // A split directory is a stripe of the new master.
+    let is_split = |fid: &Fid| {
+        !made.contains(fid) && stripes.get(fid).is_some_and(|master| made.contains(master))
+    };
+    let split: BTreeSet<_> = named.filter(is_split).collect();
+    let with_all = |directory: Fid| {
+        let master = stripes.get(&directory);
+        let all = stripes.iter().filter(move |(_, other)| Some(*other) == master);
+        all.map(move |(stripe, _)| (*stripe, directory))
+    };
+    split.into_iter().flat_map(with_all).collect()
 }
 
 /// The answers of a batch.
@@ -314,6 +339,7 @@ pub(crate) fn new_fid(exchange: &Exchange) -> Option<Fid> {
     match (&exchange.request.typed, exchange.reply.as_ref().map(|(reply, _)| &reply.typed)) {
         (Request::MdsReintCreate(create), _) => Some(create.rec_reint.fid2),
         (Request::MdsReintCreateSym(create), _) => Some(create.rec_reint.fid2),
+        (Request::MdsReintMigrate(migrate), _) => Some(migrate.rec_reint.fid2),
         (Request::LdlmIntentOpen(open), Some(Reply::LdlmIntentOpen(answer))) => {
             let how = answer.dlm_rep.as_ref()?.policy_res1;
             how.contains(Disposition::OPEN_CREATE).then_some(open.rec_reint.fid2)

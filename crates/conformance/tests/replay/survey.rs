@@ -27,7 +27,6 @@ impl How {
 }
 
 const CUT: &str = "cut at 512 or 300 bytes per packet: its requests are not whole";
-const DNE: &str = "directories that are migrated: not tried yet";
 const SEL: &str = "self-extending layouts are not built";
 const LIMITS: &str =
     "the server's `dom_stripesize` changes in it, of which the capture has nothing";
@@ -70,7 +69,7 @@ pub(crate) const CAPTURES: &[(&str, How)] = &[
     ("more/d1-rename-link-across-mdts", How::Both),
     ("more/d2-striped-dir-hashes", How::Both),
     ("more/d3-dirstripe-get-set-options", How::Servers(UNWRITTEN)),
-    ("more/d4-migrate-m", How::Not(DNE)),
+    ("more/d4-migrate-m", How::Servers(UNWRITTEN)),
     ("more/d5-mkdir-overstripe-unlink", How::Both),
     ("more/d6-readdir-striped-1000", How::Both),
     ("more/g1-jobstats", How::Servers(UNWRITTEN)),
@@ -119,10 +118,6 @@ const OUTAGES: &str = "targets go away one by one or all at once, and requests i
     targets are stopped and started for one at a time";
 const MDT_TWO: &str =
     "most of it goes to a second MDT, and its targets go away; ours are stopped one at a time";
-const CROSS_RENAMES: &str = "renames between MDTs that are replayed (994 messages): which of them its servers had lost, each by \
-    itself, ours cannot be made to lose";
-const RESTRIPE: &str =
-    "directories that are split and merged while they are used (1,218 messages): not tried yet";
 const SIZES: &str = "striped files from before the capture, of which the capture has no layout; \
     `trusted.som` is not shown as an attribute here";
 const LISTED: &str =
@@ -134,8 +129,8 @@ pub(crate) const OF_FAULTS: &[(&str, How)] = &[
     ("n2-ost-crash-create", How::Not(OUTAGES)),
     ("n2b-server-kill-create", How::Not(MDT_TWO)),
     ("n2d-mdt-up-osts-down-create", How::Not(MDT_TWO)),
-    ("n3b-crash-rename-replay", How::Not(CROSS_RENAMES)),
-    ("n4-dir-restripe", How::Not(RESTRIPE)),
+    ("n3b-crash-rename-replay", How::Servers(TWO)),
+    ("n4-dir-restripe", How::Servers(TWO)),
     ("n5-lsom", How::Not(SIZES)),
     ("n6-statahead-fname-striped", How::Servers(BATCHES)),
     ("n7-lockahead-group-two-mounts", How::Servers(TWO)),

@@ -4,8 +4,8 @@ use sheen_rpc::ImportState;
 use sheen_target::testing::{TestCall, TestWorld};
 use sheen_types::{Fid, InodeBits};
 use sheen_wire::connect::{ConnectFlags2, ObdConnectData};
-use sheen_wire::md::{AttrValid, Bias, MdsOpenFlags, Valid};
-use sheen_wire::messages::{MdsDisconnect, Request};
+use sheen_wire::md::{AttrValid, Bias, MdsOpenFlags, MdtBody, Valid};
+use sheen_wire::messages::{MdsDisconnect, MdsGetattr, Reply, Request};
 
 use super::harness::{Client, Opened, Server, opened, run};
 use super::layouts::swap;
@@ -292,6 +292,11 @@ fn clients_of_lustre_get_hints() {
         assert_eq!(vouched_soon(&one, &world, fid).await, Some((70, 8)));
         let body = lustre.getattr(fid).await.unwrap();
         assert!(!body.valid.intersects(SIZES) && body.valid.contains(Valid::LAZYSIZE));
+        let mdt_body = MdtBody { eadatasize: 0, ..lustre.body(fid) };
+        let answer = lustre.inner.call(MdsGetattr { mdt_body, ..MdsGetattr::default() }).await;
+        let Some(Reply::MdsGetattr(reply)) = answer.reply else { panic!("{answer:?}") };
+        let hints = Valid::LAZYSIZE | Valid::LAZYBLOCKS;
+        assert!(!reply.mdt_body.unwrap().valid.intersects(hints), "none without the layout");
         // Their opens end it as ours do.
         let writer = lustre.open(Fid::ROOT, "f", WRITE).await.unwrap();
         assert_eq!(vouched_soon(&one, &world, fid).await, None);

@@ -5,8 +5,8 @@ use sheen_wire::messages::SeqQuery;
 
 use super::*;
 use crate::Export;
-use crate::commit::{History, TransnoSource};
 use crate::epoch::{Epoch, TRANSNO_MAX};
+use crate::history::{History, TransnoSource};
 use crate::last_rcvd::{ClientRecord, LastRcvd, put_client, put_epoch, put_transno};
 
 const LAST: Transno = Transno(u64::MAX);
@@ -492,5 +492,30 @@ fn mdts_alone_are_given_up_where_operators_say_so() {
         assert!(node.target.now().since(start) < Duration::from_secs(1), "no MDT is waited for");
         finish_recovery(&one).await;
         assert_eq!(node.target.view().recovery.evicted, 1);
+    });
+}
+
+#[test]
+fn an_intents_lock_on_other_parts_of_an_inode_than_were_asked_for_is_said_to_have_changed() {
+    let world = TestWorld::new(12);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        let client = node.connect("one").await;
+        for (asked, handle) in [(InodeBits::LOOKUP, 0x11), (InodeBits::UPDATE, 0x12)] {
+            let mut dlm_req = inode_lock(LockMode::Pr, handle).dlm_req;
+            dlm_req.flags = WireFlags::HAS_INTENT;
+            dlm_req.desc.policy = WirePolicy::of_inode_bits(asked, InodeBits(0));
+            let intent = LdlmIntentGetattr { dlm_req, ..LdlmIntentGetattr::default() };
+            let answer = client.call(intent.clone()).await;
+            let again = TestCall::new(intent).resent(answer.xid);
+            for answer in [answer, client.call_with(again).await.unwrap()] {
+                let Some(Reply::LdlmIntentGetattr(reply)) = &answer.reply else {
+                    panic!("{answer:?}")
+                };
+                let is_changed =
+                    reply.dlm_rep.as_ref().unwrap().flags.contains(WireFlags::LOCK_CHANGED);
+                assert_eq!(is_changed, asked != InodeBits::LOOKUP);
+            }
+        }
     });
 }

@@ -263,7 +263,7 @@ impl Player {
         PtlrpcBody {
             handle: self.mounts.handle(export).unwrap_or_default(),
             conn_cnt: self.mounts.identity(export).map_or(1, |(_, connects)| connects),
-            transno: self.mapping.transno(like.transno),
+            transno: self.mapping.transno(export.1, like.transno),
             ..like.clone()
         }
     }
