@@ -68,7 +68,7 @@ impl Handler for OnCore {
         self.target.owns(export)
     }
 
-    fn serves(&self, nid: Nid) -> bool {
-        self.target.serves(nid)
+    fn has_client_at(&self, nid: Nid) -> bool {
+        self.target.has_client_at(nid)
     }
 }
