@@ -2,9 +2,12 @@
 //! all is quiet and every migration was ended, none is left, and what MDTs move by themselves has come to its end.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
-use sheen_layout::directory::{DirectoryLayout, Holder, LayoutChange};
+use sheen_layout::directory::{
+    DirectoryLayout, DirectoryWish, Holder, LayoutChange, WishedStripes,
+};
 use sheen_store::Store;
 use sheen_types::{Fid, TargetKind};
 use sheen_wire::lmv::LmvEa;
@@ -54,6 +57,26 @@ pub(crate) fn changing(sim: &Sim) -> Vec<Changing> {
     found
 }
 
+/// The wish by which a directory migrates, as its MDT logs it where a migration by another wish is refused; `None` where it does not.
+/// It may have any of `fids`.
+pub(crate) fn wish_of(sim: &Sim, fids: &[Fid]) -> Option<DirectoryWish> {
+    let found = changing(sim).into_iter();
+    let master = found
+        .filter(|it| it.is_master && it.change == LayoutChange::Migration)
+        .find(|it| fids.contains(&it.fid))?;
+    let mut stores = sim.cluster.targets(TargetKind::Mdt).map(|(_, disk)| disk.store());
+    let layout = stores.find_map(|store| layout_of(&*store, master.fid))?;
+    let Holder::Master { mdt, .. } = layout.holder() else { return None };
+    let (hash, count) = layout.wanted();
+    let (count, mdts) = (NonZeroU32::new(count)?, u32::from(sim.options.mdts));
+    let stripes = match NonZeroU32::new(count.get() / mdts) {
+        Some(each) if count.get() > mdts => WishedStripes::OnEachMdt(each),
+        _ => WishedStripes::Count(count),
+    };
+    let (first, hash) = (Some(*mdt), hash.without_flags());
+    Some(DirectoryWish { stripes, first, hash, ..DirectoryWish::default() })
+}
+
 /// Waits until the MDTs have moved what they move by themselves.
 ///
 /// # Errors
@@ -75,8 +98,9 @@ pub(crate) async fn comes_to_an_end(sim: &Sim) -> Result<(), String> {
 /// # Errors
 /// What is.
 pub(crate) fn nothing_is_left(sim: &Sim) -> Result<(), String> {
-    match changing(sim).first() {
-        Some(left) => Err(format!("every command has ended, and there is still: {left}")),
-        None => Ok(()),
+    let left: Vec<_> = changing(sim).iter().map(ToString::to_string).collect();
+    match left.is_empty() {
+        false => Err(format!("every command has ended, and there is still: {}", left.join(", "))),
+        true => Ok(()),
     }
 }

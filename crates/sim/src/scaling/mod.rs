@@ -32,6 +32,8 @@ use ranks::{Measured, Rank, Ranks};
 const STARTS_WITHIN: Duration = Duration::from_secs(60);
 /// How often to look whether they are up.
 const LOOK: Duration = Duration::from_millis(100);
+/// How long after a phase nothing of it is left.
+const SETTLES_WITHIN: Duration = Duration::from_millis(100);
 /// OSTs: of what MDTs say of objects to them no request costs anything.
 const OSTS: u16 = 4;
 /// Mode of directories.
@@ -170,6 +172,8 @@ async fn measure(
     for phase in options.place.phases() {
         let before = requests(cluster);
         let Measured { rate, rate_of_all } = ranks.run(*phase).await?;
+        // No program waits for a close: those that are left go out.
+        world.clock.sleep_until(world.clock.now() + SETTLES_WITHIN).await;
         let spent: Vec<Requests> =
             requests(cluster).iter().zip(&before).map(|(now, before)| less(now, before)).collect();
         let operations = (options.items * ranks.ranks.len() as u64) as f64;

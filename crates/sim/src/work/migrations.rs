@@ -10,7 +10,7 @@ use sheen_layout::directory::{DirectoryWish, LayoutChange, WishedStripes};
 use sheen_types::{Errno, MdtIndex};
 
 use super::{NameInDirectory, Process, is_answer, name};
-use crate::changing::{Changing, changing, comes_to_an_end};
+use crate::changing::{Changing, changing, comes_to_an_end, wish_of};
 use crate::cluster::Found;
 use crate::identities::{TAG, tag_of};
 
@@ -247,13 +247,14 @@ impl Process {
         }
     }
 
-    /// Ends what was broken off, of this directory: by one of the commands that may have begun it.
+    /// Ends what was broken off, of this directory: by one of the commands that may have begun it, or by the one that its MDT
+    /// names. A directory in one that was being moved began on the MDT of its name, so that once that one was through only a
+    /// command which says so ends it.
     async fn end_unfinished(&self, place: &NameInDirectory, directory: &Found) {
-        for migration in self.sim.unfinished(directory.fid).into_iter().rev() {
-            let fids = self.sim.fids_of(directory.fid);
-            if !changing(&self.sim).iter().any(|it| fids.contains(&it.fid)) {
-                return;
-            }
+        let begun = self.sim.unfinished(directory.fid).into_iter().rev();
+        for migration in begun.map(Some).chain([None]) {
+            let Some(wish) = wish_of(&self.sim, &self.sim.fids_of(directory.fid)) else { return };
+            let migration = migration.unwrap_or(Migration { wish, names_alone: false });
             let Ok(parent) = self.kernel.again(&place.parent) else { return };
             let (name, path) = (place.name.clone(), place.path.clone());
             let place = NameInDirectory { parent, name, path };
