@@ -27,13 +27,14 @@ use crate::nodes::{Node, PORT, format, nid, spawn};
 const PATIENCE: Duration = Duration::from_secs(120);
 const LIMIT: Duration = Duration::from_secs(240);
 /// The nodes of the MGS, MDT0000, the OST, MDT0001 and the mount, behind the first one of a test.
-const MGS: u32 = 0;
-const FIRST: u32 = 1;
-const OST: u32 = 2;
-const SECOND: u32 = 3;
+pub(crate) const MGS: u32 = 0;
+pub(crate) const FIRST: u32 = 1;
+pub(crate) const OST: u32 = 2;
+pub(crate) const SECOND: u32 = 3;
 const MOUNT: u32 = 4;
 
-struct Targets<'a> {
+/// Targets made by mkfs.lustre, each with a server of its own.
+pub(crate) struct Targets<'a> {
     cluster: &'a Cluster,
     /// Which file system of this process it is: addresses are by it.
     base: u32,
@@ -44,7 +45,7 @@ struct Targets<'a> {
 }
 
 impl<'a> Targets<'a> {
-    fn format(cluster: &'a Cluster, base: u32) -> Outcome<Self> {
+    pub(crate) fn format(cluster: &'a Cluster, base: u32) -> Outcome<Self> {
         let mgs = nid(base + MGS);
         let mgt = cluster.dir().join("mgt");
         cluster.must(&["mkfs.lustre", "-q", "--mgs", &mgt.to_string_lossy()])?;
@@ -55,7 +56,7 @@ impl<'a> Targets<'a> {
         Ok(Self { cluster, base, mgt, first, ost, second })
     }
 
-    fn serve(&self, node: u32) -> Outcome<Node> {
+    pub(crate) fn serve(&self, node: u32) -> Outcome<Node> {
         let target = match node {
             MGS => &self.mgt,
             FIRST => &self.first,
@@ -78,7 +79,7 @@ impl<'a> Targets<'a> {
     }
 
     /// Each of the MDTs has the other one as a client.
-    fn know_each_other(&self) -> bool {
+    pub(crate) fn know_each_other(&self) -> bool {
         [("nodes-MDT0000", "nodes-MDT0001-mdtlov"), ("nodes-MDT0001", "nodes-MDT0000-mdtlov")]
             .iter()
             .all(|(mdt, other)| {
@@ -89,14 +90,14 @@ impl<'a> Targets<'a> {
     }
 
     /// Before it knows both, it refuses clients that do.
-    fn are_known_to_the_ost(&self) -> bool {
+    pub(crate) fn are_known_to_the_ost(&self) -> bool {
         let known = ["lctl", "get_param", "-n", "obdfilter.nodes-OST0000.mdt_identity"];
         self.cluster.run(&known).is_ok_and(|shown| {
             shown.output.contains("MDT0000:") && shown.output.contains("MDT0001:")
         })
     }
 
-    fn mount(&self, log: &Path) -> Outcome<Node> {
+    pub(crate) fn mount(&self, log: &Path) -> Outcome<Node> {
         let (source, mnt) = (format!("{}:/nodes", nid(self.base + MGS)), self.cluster.mnt());
         let own = nid(self.base + MOUNT);
         let (options, path) = (format!("port={PORT},nid={own}"), mnt.to_string_lossy());
@@ -149,7 +150,7 @@ impl<'a> Targets<'a> {
     }
 
     /// Its process leaves its servers before it ends: killed, it would be awaited at their next start.
-    fn unmount(&self, mut mounted: Node) -> Outcome {
+    pub(crate) fn unmount(&self, mut mounted: Node) -> Outcome {
         let mnt = self.cluster.mnt();
         wait_until("an unused mount", PATIENCE, || {
             let unmount =
@@ -172,7 +173,7 @@ fn goes_on(mnt: &Path, file: &str) -> Outcome {
     Ok(())
 }
 
-fn stop(server: &mut Node) -> Outcome {
+pub(crate) fn stop(server: &mut Node) -> Outcome {
     kill_process(Pid::from_child(&server.0), Signal::TERM).context("kill")?;
     let ended = server.0.wait().context("wait")?;
     ensure(ended.success(), || format!("the server: {ended}"))

@@ -50,6 +50,7 @@ mod pjdfstest;
 mod posix;
 mod postgres;
 mod private;
+mod refused_directories;
 mod rights;
 mod servers;
 mod settings;
