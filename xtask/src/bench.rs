@@ -2,9 +2,11 @@
 //!
 //! `mount` (the default) is the mount beside the local file system; `layouts` is layouts beside each
 //! other; `io500` is IO500 on the mount, natively and locally. All bring up file systems of their own and measure with processes of their own.
+//! `dne` is what more MDTs are good for, in the simulator.
 
 mod cost;
 mod crew;
+mod dne;
 mod io500;
 mod layouts;
 mod machine;
@@ -34,6 +36,8 @@ enum What {
     Layouts(layouts::Options),
     /// IO500 on the mount, natively and on the local file system
     Io500(io500::Options),
+    /// Rates of metadata operations with 1 to 16 MDTs, in virtual time
+    Dne(dne::Options),
     /// A process of the measurement itself
     #[command(hide = true)]
     Worker {
@@ -48,6 +52,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
         Some(What::Mount(options)) => mount::run(options),
         Some(What::Layouts(options)) => layouts::run(options),
         Some(What::Io500(options)) => io500::run(options),
+        Some(What::Dne(options)) => dne::run(options),
         Some(What::Worker { job }) => crew::work(job),
     }
 }

@@ -15,8 +15,12 @@ const SEEDS: [u64; 2] = [1000, 4000];
 const MINUTES: [u64; 2] = [4, 10];
 /// Seeds that are run twice, to see that they go the same way.
 const TWICE: u64 = 12;
-/// Seeds with several MDTs: how many MDTs, how many seeds.
-const SEVERAL_MDTS: [(u16, u64); 2] = [(2, 4), (3, 2)];
+/// How many of a thousand seeds have so many MDTs; half of them move directories, too.
+const SEVERAL_MDTS: [(u16, u64); 3] = [(2, 400), (3, 350), (4, 250)];
+/// Virtual minutes of each of these.
+const SEVERAL_MINUTES: u64 = 2;
+/// Thousands of seeds with several MDTs, and with `--long`.
+const SEVERAL_THOUSANDS: [u64; 2] = [1, 4];
 /// How long they may take in all, and with `--long`.
 const SECONDS: [u64; 2] = [900, 1200];
 /// Operations that the reference model is compared over, and with `--long`; `unit` does fewer. Sequences
@@ -91,11 +95,7 @@ pub(crate) fn test(long: bool) -> Outcome {
     let mut twice = program(0, TWICE, minutes)?;
     twice.arg("--twice");
     run_naming(twice)?;
-    for (mdts, count) in SEVERAL_MDTS {
-        let mut several = program(0, count, minutes)?;
-        several.args(["--mdts", &mdts.to_string()]);
-        run_naming(several)?;
-    }
+    several_mdts(long)?;
     let mut command = program(0, seeds, minutes)?;
     command.args(["--within", &SECONDS[usize::from(long)].to_string()]);
     for seed in KNOWN {
@@ -107,6 +107,20 @@ pub(crate) fn test(long: bool) -> Outcome {
     let seed = since.as_micros() as u64;
     println!("a random seed: cargo xtask sim --seed {seed} --minutes {minutes}");
     run_naming(program(seed, 1, minutes)?)
+}
+
+/// Seeds with two MDTs and more.
+fn several_mdts(long: bool) -> Outcome {
+    for (mdts, of_thousand) in SEVERAL_MDTS {
+        let count = of_thousand * SEVERAL_THOUSANDS[usize::from(long)] / 2;
+        let mdts = mdts.to_string();
+        for (first, moves) in [(0, &[][..]), (count, &["--moves"])] {
+            let mut command = program(first, count, SEVERAL_MINUTES)?;
+            command.args(["--mdts", &mdts]).args(moves);
+            run_naming(command)?;
+        }
+    }
+    Ok(())
 }
 
 /// Runs the simulator and shows its output; an error names the seeds that failed, for the end of a run.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sheen_client::config::{ClusterMap, read_log};
-use sheen_io::{BoxFuture, World, within};
+use sheen_io::{BoxFuture, World, logged, within};
 use sheen_llog::MapTarget;
 use sheen_rpc::Import;
 use sheen_target::ServerNodes;
@@ -80,14 +80,16 @@ impl Inner {
         }
         let servers =
             within(&*self.world.clock, PATIENCE, self.servers()).await.ok_or(Errno::EAGAIN)?;
-        self.known.lock().servers = servers.map_err(|_| Errno::EAGAIN)?;
+        self.known.lock().servers = servers
+            .map_err(logged!(Errno::EAGAIN, "the MGS does not say which servers there are"))?;
         Ok(())
     }
 
     async fn servers(&self) -> Result<Vec<(TargetKind, u32, Vec<Nid>)>, Errno> {
         let records = read_log(&*self.mgs, &sheen_llog::client_name(&self.fsname)).await?;
         let mut map = ClusterMap::new(&self.fsname);
-        map.read(&records).map_err(|_| Errno::EPROTO)?;
+        map.read(&records)
+            .map_err(logged!(Errno::EPROTO, "the client's configuration log cannot be read"))?;
         let of = |kind: TargetKind| move |target: MapTarget| (kind, target);
         let mdts = map.mdts.into_iter().map(of(TargetKind::Mdt));
         let targets = mdts.chain(map.osts.into_iter().map(of(TargetKind::Ost)));

@@ -1,4 +1,4 @@
-//! What a file system answers: one method for each kind of request.
+//! What a file system answers: one method for each kind of request, in one trait for each family of them.
 #![allow(clippy::too_many_arguments, reason = "as many as the kernel sends")]
 
 use std::ffi::OsStr;
@@ -26,7 +26,17 @@ macro_rules! optional {
 
 /// A file system. Methods run on the threads that read from the kernel, so they must not wait: they answer by their
 /// reply, now or later.
-pub trait Filesystem: Send + Sync + 'static {
+pub trait Filesystem:
+    NameCalls
+    + AttributeCalls
+    + XattrCalls
+    + FileCalls
+    + DirectoryCalls
+    + LockCalls
+    + Send
+    + Sync
+    + 'static
+{
     /// What to agree on with the kernel, before anything else.
     fn init(&self, config: &mut KernelConfig) {
         let _ = config;
@@ -41,18 +51,13 @@ pub trait Filesystem: Send + Sync + 'static {
     fn interrupt(&self, unique: u64) {
         let _ = unique;
     }
+}
 
+/// Calls about names in a directory.
+pub trait NameCalls {
     optional! {
         /// `FUSE_LOOKUP`.
         fn lookup(parent: INodeNo, name: &OsStr; ReplyEntry);
-        /// `FUSE_GETATTR`.
-        fn getattr(node: INodeNo, opened: Option<FileHandle>; ReplyAttr);
-        /// `FUSE_STATX`: attributes with the time of birth.
-        fn statx(node: INodeNo, opened: Option<FileHandle>; ReplyStatx);
-        /// `FUSE_SETATTR`.
-        fn setattr(node: INodeNo, changes: SetAttributes; ReplyAttr);
-        /// `FUSE_ACCESS`: `mask` as of `access(2)`.
-        fn access(node: INodeNo, mask: u32; ReplyEmpty);
         /// `FUSE_READLINK`.
         fn readlink(node: INodeNo; ReplyData);
         /// `FUSE_MKNOD`.
@@ -71,6 +76,42 @@ pub trait Filesystem: Send + Sync + 'static {
         );
         /// `FUSE_LINK`.
         fn link(node: INodeNo, parent: INodeNo, name: &OsStr; ReplyEntry);
+    }
+}
+
+/// Calls about the attributes of an inode, and of the file system.
+pub trait AttributeCalls {
+    optional! {
+        /// `FUSE_GETATTR`.
+        fn getattr(node: INodeNo, opened: Option<FileHandle>; ReplyAttr);
+        /// `FUSE_STATX`: attributes with the time of birth.
+        fn statx(node: INodeNo, opened: Option<FileHandle>; ReplyStatx);
+        /// `FUSE_SETATTR`.
+        fn setattr(node: INodeNo, changes: SetAttributes; ReplyAttr);
+        /// `FUSE_ACCESS`: `mask` as of `access(2)`.
+        fn access(node: INodeNo, mask: u32; ReplyEmpty);
+        /// `FUSE_STATFS`.
+        fn statfs(node: INodeNo; ReplyStatfs);
+    }
+}
+
+/// Calls about extended attributes.
+pub trait XattrCalls {
+    optional! {
+        /// `FUSE_SETXATTR`; flags as of `setxattr(2)`.
+        fn setxattr(node: INodeNo, name: &OsStr, value: &[u8], flags: i32; ReplyEmpty);
+        /// `FUSE_GETXATTR`; the caller has room for `size` bytes, and asks for the size if that is 0.
+        fn getxattr(node: INodeNo, name: &OsStr, size: u32; ReplyXattr);
+        /// `FUSE_LISTXATTR`; as [`XattrCalls::getxattr`].
+        fn listxattr(node: INodeNo, size: u32; ReplyXattr);
+        /// `FUSE_REMOVEXATTR`.
+        fn removexattr(node: INodeNo, name: &OsStr; ReplyEmpty);
+    }
+}
+
+/// Calls about files, most of them by an open handle.
+pub trait FileCalls {
+    optional! {
         /// `FUSE_OPEN`.
         fn open(node: INodeNo, flags: OpenFlags; ReplyOpen);
         /// `FUSE_CREATE`.
@@ -93,6 +134,20 @@ pub trait Filesystem: Send + Sync + 'static {
         fn release(node: INodeNo, opened: FileHandle, owner: Option<LockOwner>; ReplyEmpty);
         /// `FUSE_FSYNC`; of the data alone, or of attributes, too.
         fn fsync(node: INodeNo, opened: FileHandle, data: bool; ReplyEmpty);
+        /// `FUSE_FALLOCATE`; mode as of `fallocate(2)`.
+        fn fallocate(node: INodeNo, opened: FileHandle, offset: u64, length: u64, mode: u32; ReplyEmpty);
+        /// `FUSE_LSEEK`, to data or holes.
+        fn lseek(node: INodeNo, opened: FileHandle, offset: i64, whence: i32; ReplyLseek);
+        /// `FUSE_IOCTL`; the argument may be a pointer into the caller's memory, and `room` is for what it returns.
+        fn ioctl(
+            node: INodeNo, opened: FileHandle, command: u32, argument: u64, data: &[u8], room: u32; ReplyIoctl
+        );
+    }
+}
+
+/// Calls about the listing of a directory.
+pub trait DirectoryCalls {
+    optional! {
         /// `FUSE_OPENDIR`.
         fn opendir(node: INodeNo, flags: OpenFlags; ReplyOpen);
         /// `FUSE_READDIR`.
@@ -103,16 +158,12 @@ pub trait Filesystem: Send + Sync + 'static {
         fn releasedir(node: INodeNo, opened: FileHandle; ReplyEmpty);
         /// `FUSE_FSYNCDIR`.
         fn fsyncdir(node: INodeNo, opened: FileHandle, data: bool; ReplyEmpty);
-        /// `FUSE_STATFS`.
-        fn statfs(node: INodeNo; ReplyStatfs);
-        /// `FUSE_SETXATTR`; flags as of `setxattr(2)`.
-        fn setxattr(node: INodeNo, name: &OsStr, value: &[u8], flags: i32; ReplyEmpty);
-        /// `FUSE_GETXATTR`; the caller has room for `size` bytes, and asks for the size if that is 0.
-        fn getxattr(node: INodeNo, name: &OsStr, size: u32; ReplyXattr);
-        /// `FUSE_LISTXATTR`; as [`Filesystem::getxattr`].
-        fn listxattr(node: INodeNo, size: u32; ReplyXattr);
-        /// `FUSE_REMOVEXATTR`.
-        fn removexattr(node: INodeNo, name: &OsStr; ReplyEmpty);
+    }
+}
+
+/// Calls about the locks of `fcntl(2)` and `flock(2)`.
+pub trait LockCalls {
+    optional! {
         /// `FUSE_GETLK`; kinds as of `fcntl(2)`.
         fn getlk(
             node: INodeNo, opened: FileHandle, owner: LockOwner, start: u64, end: u64, kind: i32, pid: u32; ReplyLock
@@ -121,14 +172,6 @@ pub trait Filesystem: Send + Sync + 'static {
         fn setlk(
             node: INodeNo, opened: FileHandle, owner: LockOwner, start: u64, end: u64, kind: i32, pid: u32,
             waits: bool; ReplyEmpty
-        );
-        /// `FUSE_FALLOCATE`; mode as of `fallocate(2)`.
-        fn fallocate(node: INodeNo, opened: FileHandle, offset: u64, length: u64, mode: u32; ReplyEmpty);
-        /// `FUSE_LSEEK`, to data or holes.
-        fn lseek(node: INodeNo, opened: FileHandle, offset: i64, whence: i32; ReplyLseek);
-        /// `FUSE_IOCTL`; the argument may be a pointer into the caller's memory, and `room` is for what it returns.
-        fn ioctl(
-            node: INodeNo, opened: FileHandle, command: u32, argument: u64, data: &[u8], room: u32; ReplyIoctl
         );
     }
 }

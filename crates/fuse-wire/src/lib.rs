@@ -33,7 +33,9 @@ mod session;
 mod types;
 
 pub use self::agreement::{Agreement, KernelConfig};
-pub use self::filesystem::Filesystem;
+pub use self::filesystem::{
+    AttributeCalls, DirectoryCalls, FileCalls, Filesystem, LockCalls, NameCalls, XattrCalls,
+};
 pub use self::fusermount::{HELPER, mount_by_helper};
 pub use self::input::{Request, SetAttributes, SetTime};
 pub use self::notify::Notifier;

@@ -207,6 +207,9 @@ mod tests {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     use super::*;
+    use crate::filesystem::{
+        AttributeCalls, DirectoryCalls, FileCalls, LockCalls, NameCalls, XattrCalls,
+    };
     use crate::reply::ReplyEntry;
     use crate::types::INodeNo;
 
@@ -218,11 +221,6 @@ mod tests {
             config.take(InitFlags::ASYNC_READ | InitFlags::HAS_RESEND | InitFlags::BIG_WRITES);
         }
 
-        fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-            assert_eq!((parent, name), (INodeNo::ROOT, OsStr::new("name")));
-            reply.error(Errno::ENOENT);
-        }
-
         fn forget(&self, node: INodeNo, lookups: u64) {
             self.0.lock().expect("whole").extend([node.0, lookups]);
         }
@@ -231,6 +229,23 @@ mod tests {
             self.0.lock().expect("whole").push(unique);
         }
     }
+
+    impl NameCalls for Names {
+        fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+            assert_eq!((parent, name), (INodeNo::ROOT, OsStr::new("name")));
+            reply.error(Errno::ENOENT);
+        }
+    }
+
+    impl AttributeCalls for Names {}
+
+    impl XattrCalls for Names {}
+
+    impl FileCalls for Names {}
+
+    impl DirectoryCalls for Names {}
+
+    impl LockCalls for Names {}
 
     fn message(opcode: u32, body: &[u8]) -> Vec<u8> {
         let mut message = Output::default();

@@ -1,17 +1,15 @@
 //! What all requests share: whose they are, what they wait for, how long they took.
 
 use std::ffi::OsStr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::mount::MountFlags;
 use sheen_client::posix::{
-    Credentials, FileHandle, FileSystem, LockOwner, NewNode, OpenFlags, Operation, Stat, Tracked,
+    Credentials, FileHandle, FileSystem, LockOwner, OpenFlags, Operation, Tracked,
 };
 use sheen_fuse_wire::{
-    FileHandle as Handle, INodeNo, InitFlags, LockOwner as Owner, OpenFlags as KernelFlags,
-    ReplyEntry, Request,
+    FileHandle as Handle, INodeNo, InitFlags, LockOwner as Owner, OpenFlags as KernelFlags, Request,
 };
 use sheen_types::{Errno, Extent, JobId, Name};
 use tracing::Span;
@@ -27,11 +25,11 @@ use crate::kernel::Kernel;
 use crate::mount::{FileLocks, FuseMountOptions};
 use crate::pending_sizes::PendingSizes;
 use crate::questions::Questions;
-use crate::signals::{EndedBy, Waits};
+use crate::signals::Waits;
 use crate::special::{Special, node};
 use crate::threads::Threads;
 use crate::write_backs::{CallOrder, WriteBacks};
-use crate::{answer, convert, drive, selinux};
+use crate::{drive, selinux};
 
 /// Names asked for at once; as many as fit the kernel's 4 KiB to 128 KiB buffers.
 const NAMES_AT_ONCE: usize = 512;
@@ -219,70 +217,6 @@ impl Adapter {
             Some(child) => self.mark_busy(&[parent, INodeNo(child.0)]),
             None => self.mark_busy(&[parent]),
         }
-    }
-
-    /// What `getattr` and `statx` answer.
-    fn attributes(
-        &self,
-        request: &Request,
-        number: INodeNo,
-        answer: impl FnOnce(Result<Stat, Errno>) + Send + 'static,
-    ) {
-        let (files, who) = (self.files.clone(), self.credentials_of(request, 0));
-        // A directory's, before it is changed: the kernel holds its lock for the change already.
-        let (guard, pending_sizes) = (self.mark_busy(&[number]), Arc::clone(&self.pending_sizes));
-        let mut waiting = self.waits.call(request, EndedBy::Fatal);
-        self.counted(Call("getattr", request, number), Operation::Getattr, async move {
-            let mut call = pin!(async {
-                let stat = files.getattr(&who, node(number)).await;
-                match pending_sizes.wait_until_applied(number.0).await {
-                    true => files.getattr(&who, node(number)).await,
-                    false => stat,
-                }
-            });
-            let stat = waiting.wait(call.as_mut()).await;
-            drop(guard);
-            answer(stat);
-            waiting.late(call).await;
-        });
-    }
-
-    fn create_node(
-        &self,
-        (request, umask): (&Request, u32),
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        new: NewNode,
-        reply: ReplyEntry,
-    ) {
-        let who = self.credentials_of(request, umask);
-        let (files, name) = (self.files.clone(), convert::name(name));
-        let (guard, special) = (self.mark_busy(&[parent]), self.special);
-        let (called, operation) = match &new {
-            NewNode::Directory
-            | NewNode::DirectoryOn(_)
-            | NewNode::WishedDirectory(_)
-            | NewNode::RestripedDirectory(_) => ("mkdir", Operation::Mkdir),
-            NewNode::Symlink(_) => ("symlink", Operation::Symlink),
-            NewNode::Node { .. } => ("mknod", Operation::Mknod),
-        };
-        let mut waiting = self.waits.call(request, EndedBy::Killed);
-        let resent = resent::Resent::of(request);
-        self.counted(Call(called, request, parent), operation, async move {
-            let mut call = pin!(async {
-                let (parent, name) = (node(parent), name?);
-                let made = files.make_node(&who, parent, &name, mode, new).await;
-                let made = resent.made((&files, &who), (parent, &name), made).await?;
-                Ok(special.made(made))
-            });
-            let made = waiting.wait(call.as_mut()).await;
-            drop(guard);
-            answer::entry(reply, made);
-            if let Some(late) = waiting.late(call).await {
-                files.forget(late.node, 1);
-            }
-        });
     }
 }
 

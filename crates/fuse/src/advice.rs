@@ -16,6 +16,7 @@ use std::os::unix::fs::FileExt;
 use bytes::Bytes;
 use rustix::ioctl::{Updater, ioctl, opcode};
 use sheen_client::posix::{FileHandle, FileSystem};
+use sheen_io::logged;
 use sheen_types::Errno;
 use sheen_wire::ost::{LadviseHdr, LuLadvise};
 use sheen_wire::{ByteOrder, Reader, Wire, Writer};
@@ -102,7 +103,11 @@ async fn beside<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Errno> + Send + 'static,
 ) -> Result<T, Errno> {
     let _permit = READERS.acquire().await.map_err(|_| Errno::EIO)?;
-    tokio::task::spawn_blocking(work).await.map_err(|_| Errno::EIO)?
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(logged!(
+        Errno::EIO,
+        "a call that reads its caller's memory has ended without an answer"
+    ))?
 }
 
 /// The memory of a thread that waits for its call, and so is there.

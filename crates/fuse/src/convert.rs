@@ -51,7 +51,8 @@ pub(crate) fn name(text: &OsStr) -> Result<Name, Errno> {
     })
 }
 
-/// Attributes with the inode number that the kernel knows the node by.
+/// Attributes with the inode number that the kernel knows the node by. A directory that has moved has the number of what it is
+/// now, and the kernel's node of what it was.
 ///
 /// # Errors
 /// `EIO` for what the kernel accepts from no file system, and would mark the inode bad for: a mode without a
@@ -61,8 +62,9 @@ pub(crate) fn attributes(node: NodeId, from: &Attributes) -> Result<FileAttr, Er
         tracing::warn!(node = node.0, mode = from.mode, size = from.size, "absurd attributes");
         return Err(Errno::EIO);
     }
+    let is_directory = from.file_type() == FileType::Directory;
     Ok(FileAttr {
-        ino: node.0,
+        ino: if is_directory { from.ino } else { node.0 },
         size: from.size,
         blocks: from.blocks,
         atime: from.atime,

@@ -4,6 +4,7 @@
 //! else, so the same seed gives the same run.
 
 pub mod job;
+mod logged;
 mod oneshot;
 mod task_queue;
 mod watched;

@@ -14,6 +14,8 @@
 //! Lustre's names: `lmv_mds_md_v1`, `lmv_user_md`, `lustre_lmv.h`.
 
 mod changing;
+mod command;
+mod former;
 mod hash;
 mod restriping;
 mod stripe_name;
@@ -26,6 +28,8 @@ mod captured;
 mod tests;
 
 pub use changing::MigrationTarget;
+pub use command::{HASH_NAMES, finishing_command};
+pub use former::{FORMER, former_with, read_former};
 pub use hash::{UnknownHash, stripe_of};
 pub use stripe_name::{parse_stripe_name, stripe_name};
 pub use wish::{DirectoryWish, WishedStripes};

@@ -14,7 +14,7 @@ use sheen_types::{Errno, Fid, Name, Timestamp, Transno};
 use sheen_wire::ost::OstId;
 
 use crate::directory::{self, Child, parse_key};
-use crate::exclusion::Needs;
+use crate::exclusion::ShardSet;
 use crate::hold::HoldGuard;
 use crate::inode::{Inode, touched};
 use crate::placement::{Owner, ReservedObjects};
@@ -140,30 +140,30 @@ impl<'a> ChangeSet<'a> {
 
     /// What must be held for it: its names and inodes, but for inodes that it makes itself, whose FIDs no other operation
     /// knows. A directory that is only touched is shared: times are taken as they come, and links counted.
-    pub(crate) fn needs(&self) -> Needs {
+    pub(crate) fn shards(&self) -> ShardSet {
         let makes = |fid| {
             let made =
                 |change: &Change| matches!(change, Change::Create { object, .. } if *object == fid);
             self.here.changes.iter().any(made)
         };
-        let change = |needs: Needs, fid: Fid| match makes(fid) {
-            true => needs,
-            false => needs.change_inode(fid),
+        let change = |shards: ShardSet, fid: Fid| match makes(fid) {
+            true => shards,
+            false => shards.change_inode(fid),
         };
-        let named = |needs: Needs, index: Fid, key: &Bytes| match parse_key(key) {
-            Some((_, name)) if index.is_of_mdt() => needs.change_name(index, &name),
-            _ => needs,
+        let named = |shards: ShardSet, index: Fid, key: &Bytes| match parse_key(key) {
+            Some((_, name)) if index.is_of_mdt() => shards.change_name(index, &name),
+            _ => shards,
         };
-        self.here.changes.iter().fold(Needs::new(), |needs, step| match step {
-            Change::Patch { object, patch } if is_touch(patch) => needs.keep_inode(*object),
+        self.here.changes.iter().fold(ShardSet::new(), |shards, step| match step {
+            Change::Patch { object, patch } if is_touch(patch) => shards.keep_inode(*object),
             Change::Patch { object, .. }
             | Change::SetXattr { object, .. }
-            | Change::Destroy { object } => change(needs, *object),
-            Change::Exchange { first, second } => change(change(needs, *first), *second),
+            | Change::Destroy { object } => change(shards, *object),
+            Change::Exchange { first, second } => change(change(shards, *first), *second),
             Change::Insert { index, key, .. }
             | Change::Put { index, key, .. }
-            | Change::Delete { index, key } => named(needs, *index, key),
-            Change::Create { .. } => needs,
+            | Change::Delete { index, key } => named(shards, *index, key),
+            Change::Create { .. } => shards,
         })
     }
 }
@@ -186,7 +186,7 @@ impl Mdt {
         changes: ChangeSet<'_>,
         recording: ReplyRecording,
     ) -> Result<Transno, Errno> {
-        debug_assert!(held.covers(changes.needs()), "is not held: {:?}", changes.here);
+        debug_assert!(held.covers(changes.shards()), "is not held: {:?}", changes.here);
         let build = |_| changes.into_transaction();
         context.target.transact_with(context, recording, build).map_err(store_errno)
     }
@@ -201,7 +201,7 @@ impl Mdt {
         held: &HoldGuard<'_>,
         changes: ChangeSet<'_>,
     ) -> Result<Transno, Errno> {
-        debug_assert!(held.covers(changes.needs()), "is not held: {:?}", changes.here);
+        debug_assert!(held.covers(changes.shards()), "is not held: {:?}", changes.here);
         debug_assert!(changes.objects.is_none(), "built before its place in the order is known");
         target.transact_locally(changes.into_transaction()).map_err(store_errno)
     }

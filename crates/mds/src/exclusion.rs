@@ -30,52 +30,61 @@ pub(crate) struct ExclusionTable {
     pub(crate) remote: RemoteExclusions,
 }
 
-/// What an operation needs.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Needs {
-    shards: Vec<(usize, bool)>,
+/// One shard that an operation wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct WantedShard {
+    number: usize,
+    /// Whether it is held alone, or shared.
+    is_alone: bool,
 }
 
-impl Needs {
+/// The shards of the names and inodes that an operation is about.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ShardSet {
+    shards: Vec<WantedShard>,
+}
+
+impl ShardSet {
     pub(crate) fn new() -> Self {
         Self { shards: Vec::with_capacity(4) }
     }
 
     /// A name that is added, removed or replaced.
-    pub(crate) fn change_name(mut self, directory: Fid, name: &[u8]) -> Self {
-        self.shards.push((shard(&(directory, name)), true));
-        self
+    pub(crate) fn change_name(self, directory: Fid, name: &[u8]) -> Self {
+        self.with(shard(&(directory, name)), true)
     }
 
     /// A name that must not change meanwhile.
-    pub(crate) fn keep_name(mut self, directory: Fid, name: &[u8]) -> Self {
-        self.shards.push((shard(&(directory, name)), false));
-        self
+    pub(crate) fn keep_name(self, directory: Fid, name: &[u8]) -> Self {
+        self.with(shard(&(directory, name)), false)
     }
 
     /// An inode that is changed as a whole: attributes, link count, whether it exists.
-    pub(crate) fn change_inode(mut self, inode: Fid) -> Self {
-        self.shards.push((shard(&inode), true));
-        self
+    pub(crate) fn change_inode(self, inode: Fid) -> Self {
+        self.with(shard(&inode), true)
     }
 
     /// An inode that must go on to exist: the directory of a name.
-    pub(crate) fn keep_inode(mut self, inode: Fid) -> Self {
-        self.shards.push((shard(&inode), false));
+    pub(crate) fn keep_inode(self, inode: Fid) -> Self {
+        self.with(shard(&inode), false)
+    }
+
+    fn with(mut self, number: usize, is_alone: bool) -> Self {
+        self.shards.push(WantedShard { number, is_alone });
         self
     }
 
-    /// In order, each shard once, the stronger need winning.
-    fn sorted(mut self) -> Vec<(usize, bool)> {
-        self.shards.sort_unstable_by_key(|(shard, alone)| (*shard, !*alone));
-        self.shards.dedup_by_key(|(shard, _)| *shard);
+    /// In order, each shard once, alone if any name or inode wants it so.
+    fn sorted(mut self) -> Vec<WantedShard> {
+        self.shards.sort_unstable_by_key(|wanted| (wanted.number, !wanted.is_alone));
+        self.shards.dedup_by_key(|wanted| wanted.number);
         self.shards
     }
 }
 
-/// What an operation holds, until dropped.
+/// The shards that an operation holds, until dropped.
 #[must_use]
-pub(crate) struct ExclusionGuard<'a> {
+pub(crate) struct ShardGuards<'a> {
     guards: Vec<(usize, ShardGuard<'a>)>,
 }
 
@@ -84,12 +93,13 @@ enum ShardGuard<'a> {
     Shared { _guard: RwLockReadGuard<'a, ()> },
 }
 
-impl ExclusionGuard<'_> {
-    /// Whether all of `needs` is held, as far as shards show: a collision of two keys hides that one is not.
-    pub(crate) fn covers(&self, needs: Needs) -> bool {
-        needs.sorted().into_iter().all(|(shard, alone)| {
+impl ShardGuards<'_> {
+    /// Whether all of `wanted` is held, as far as shards show: a collision of two keys hides that one is not.
+    pub(crate) fn covers(&self, wanted: ShardSet) -> bool {
+        wanted.sorted().into_iter().all(|wanted| {
             self.guards.iter().any(|(held, guard)| {
-                *held == shard && (!alone || matches!(guard, ShardGuard::Alone { .. }))
+                *held == wanted.number
+                    && (!wanted.is_alone || matches!(guard, ShardGuard::Alone { .. }))
             })
         })
     }
@@ -104,13 +114,13 @@ impl ExclusionTable {
         }
     }
 
-    /// Waits until all of `needs` is free. Never called while holding the result of another call.
-    pub(crate) async fn acquire(&self, needs: Needs) -> ExclusionGuard<'_> {
-        let shards = needs.sorted();
+    /// Waits until all of `wanted` is free. Never called while holding the result of another call.
+    pub(crate) async fn acquire(&self, wanted: ShardSet) -> ShardGuards<'_> {
+        let shards = wanted.sorted();
         let mut guards = Vec::with_capacity(shards.len());
-        for (shard, alone) in shards {
-            let lock = &self.shards[shard];
-            let guard = match alone {
+        for wanted in shards {
+            let lock = &self.shards[wanted.number];
+            let guard = match wanted.is_alone {
                 true => ShardGuard::Alone {
                     _guard: match lock.try_write() {
                         Ok(guard) => guard,
@@ -124,24 +134,24 @@ impl ExclusionTable {
                     },
                 },
             };
-            guards.push((shard, guard));
+            guards.push((wanted.number, guard));
         }
-        ExclusionGuard { guards }
+        ShardGuards { guards }
     }
 
-    /// All of `needs` if it is free now. May be called while holding the result of another call, as it waits for
+    /// All of `wanted` if it is free now. May be called while holding the result of another call, as it waits for
     /// none.
-    pub(crate) fn try_acquire(&self, needs: Needs) -> Option<ExclusionGuard<'_>> {
-        let hold = |(shard, alone): (usize, bool)| {
-            let lock: &RwLock<()> = &self.shards[shard];
-            let guard = match alone {
+    pub(crate) fn try_acquire(&self, wanted: ShardSet) -> Option<ShardGuards<'_>> {
+        let hold = |wanted: WantedShard| {
+            let lock: &RwLock<()> = &self.shards[wanted.number];
+            let guard = match wanted.is_alone {
                 true => ShardGuard::Alone { _guard: lock.try_write().ok()? },
                 false => ShardGuard::Shared { _guard: lock.try_read().ok()? },
             };
-            Some((shard, guard))
+            Some((wanted.number, guard))
         };
-        let guards = needs.sorted().into_iter().map(hold).collect::<Option<Vec<_>>>()?;
-        Some(ExclusionGuard { guards })
+        let guards = wanted.sorted().into_iter().map(hold).collect::<Option<Vec<_>>>()?;
+        Some(ShardGuards { guards })
     }
 
     /// The lock that renames of directories across directories acquire before anything else.
@@ -165,7 +175,7 @@ mod tests {
 
     use sheen_types::{Fid, FoldHasher};
 
-    use super::{Needs, shard_under};
+    use super::{ShardSet, shard_under};
 
     struct FixedKey(u64);
 
@@ -193,10 +203,10 @@ mod tests {
     }
 
     #[test]
-    fn each_shard_once_and_the_stronger_need_wins() {
-        let needs = Needs::new().keep_inode(Fid::ROOT).change_inode(Fid::ROOT);
-        let needs = needs.keep_name(Fid::ROOT, b"a").sorted();
-        assert_eq!(needs.iter().filter(|(_, alone)| *alone).count(), 1);
-        assert!(needs.len() <= 2 && needs.is_sorted());
+    fn each_shard_is_wanted_once_and_alone_if_any_key_wants_it_so() {
+        let wanted = ShardSet::new().keep_inode(Fid::ROOT).change_inode(Fid::ROOT);
+        let wanted = wanted.keep_name(Fid::ROOT, b"a").sorted();
+        assert_eq!(wanted.iter().filter(|it| it.is_alone).count(), 1);
+        assert!(wanted.len() <= 2 && wanted.is_sorted());
     }
 }

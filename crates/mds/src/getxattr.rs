@@ -68,8 +68,8 @@ impl Mdt {
     }
 
     fn xattr(&self, caller: &Caller, inode: &Inode, name: &str) -> Result<Option<Bytes>, Errno> {
-        // What is known of the size is no attribute of the file's: it is listed with none, and answered by name.
-        if !is_shown(inode, name) && name != xattrs::SOM {
+        // What is known of the size, and the FIDs of before, are no attributes of the file's: they are listed with none.
+        if !is_shown(inode, name) && !xattrs::is_hidden(name) {
             return Ok(None);
         }
         if name.starts_with(USER) {

@@ -18,8 +18,8 @@ use tokio::sync::MutexGuard;
 
 use crate::Mdt;
 use crate::directory::Child;
-use crate::exclusion::{ExclusionGuard, Needs};
-use crate::participant::{KeyRef, Use};
+use crate::exclusion::{ShardGuards, ShardSet};
+use crate::participant::{Access, KeyRef};
 
 /// Names of one operation, at most: those of a rename.
 const NAMES_MAX: usize = 2;
@@ -83,8 +83,8 @@ impl<'a> WantedName<'a> {
     }
 
     /// That the name is there, or not, is shown to a client.
-    fn read(&self) -> (KeyRef<'a>, Use) {
-        (KeyRef::Name(self.directory, self.name), Use::Reads)
+    fn read(&self) -> (KeyRef<'a>, Access) {
+        (KeyRef::Name(self.directory, self.name), Access::Reads)
     }
 }
 
@@ -97,33 +97,33 @@ impl<'a> Wanted<'a> {
         Self { names, ..Self::default() }
     }
 
-    fn needs(self, children: &Children) -> Needs {
+    fn shards(self, children: &Children) -> ShardSet {
         assert!(self.names.len() <= NAMES_MAX, "{} names", self.names.len());
-        let mut needs = Needs::new();
+        let mut shards = ShardSet::new();
         for (wanted, child) in self.names.iter().zip(children) {
             let WantedName { directory, name, .. } = *wanted;
-            needs = match wanted.is_changed {
-                true => needs.change_name(directory, name).keep_inode(directory),
-                false => needs.keep_name(directory, name),
+            shards = match wanted.is_changed {
+                true => shards.change_name(directory, name).keep_inode(directory),
+                false => shards.keep_name(directory, name),
             };
             if let Some(child) = child {
-                needs = needs.change_inode(child.fid);
+                shards = shards.change_inode(child.fid);
             }
         }
-        self.inodes.iter().fold(needs, |needs, inode| needs.change_inode(*inode))
+        self.inodes.iter().fold(shards, |shards, inode| shards.change_inode(*inode))
     }
 
-    /// What it uses, to be compared with what changes over several MDTs exclude. An open reads its file.
-    fn uses(self, children: &Children) -> impl Iterator<Item = (KeyRef<'a>, Use)> {
+    /// What it reads, keeps and changes, to be compared with what changes over several MDTs exclude. An open reads its file.
+    fn accesses(self, children: &Children) -> impl Iterator<Item = (KeyRef<'a>, Access)> {
         let named = self.names.iter().zip(children).flat_map(|(wanted, child)| {
             let WantedName { directory, name, is_changed, .. } = *wanted;
-            let how = if is_changed { Use::Changes } else { Use::Reads };
+            let how = if is_changed { Access::Changes } else { Access::Reads };
             let child = child.map(|child| (KeyRef::Inode(child.fid), how));
-            let parent = is_changed.then_some((KeyRef::Inode(directory), Use::Keeps));
+            let parent = is_changed.then_some((KeyRef::Inode(directory), Access::Keeps));
             [Some((KeyRef::Name(directory, name), how)), parent, child].into_iter().flatten()
         });
-        let inodes = self.inodes.iter().map(|inode| (KeyRef::Inode(*inode), Use::Changes));
-        let renames = self.renames.then_some((KeyRef::Renames, Use::Changes));
+        let inodes = self.inodes.iter().map(|inode| (KeyRef::Inode(*inode), Access::Changes));
+        let renames = self.renames.then_some((KeyRef::Renames, Access::Changes));
         named.chain(inodes).chain(renames)
     }
 }
@@ -131,7 +131,7 @@ impl<'a> Wanted<'a> {
 /// A guard of what an operation holds: no other operation changes it until this is dropped.
 #[must_use]
 pub(crate) struct HoldGuard<'a> {
-    guard: ExclusionGuard<'a>,
+    guard: ShardGuards<'a>,
     _renames: Option<MutexGuard<'a, ()>>,
     children: Children,
 }
@@ -142,9 +142,9 @@ impl HoldGuard<'_> {
         self.children[name]
     }
 
-    /// Whether all of `needs` is held, as far as [`ExclusionGuard::covers`] sees.
-    pub(crate) fn covers(&self, needs: Needs) -> bool {
-        self.guard.covers(needs)
+    /// Whether all of `shards` is held, as far as [`ShardGuards::covers`] sees.
+    pub(crate) fn covers(&self, shards: ShardSet) -> bool {
+        self.guard.covers(shards)
     }
 }
 
@@ -180,40 +180,40 @@ impl Mdt {
                 self.exclusion.remote.until_free(names).await;
                 continue;
             };
-            let guard = self.exclusion.acquire(wanted.needs(&children)).await;
+            let guard = self.exclusion.acquire(wanted.shards(&children)).await;
             if self.children(wanted)? != Some(children) {
                 continue;
             }
-            if self.exclusion.remote.are_free_within(wanted.within, || wanted.uses(&children)) {
+            if self.exclusion.remote.are_free_within(wanted.within, || wanted.accesses(&children)) {
                 return Ok(Some(HoldGuard { guard, _renames: renames, children }));
             }
             drop((guard, renames));
             let remote = &self.exclusion.remote;
-            remote.until_free_within(wanted.within, || wanted.uses(&children)).await;
+            remote.until_free_within(wanted.within, || wanted.accesses(&children)).await;
         }
     }
 
     /// Holds inodes, to change them. Never called by an operation that holds something already.
     pub(crate) async fn hold_inodes(&self, inodes: &[Fid]) -> HoldGuard<'_> {
-        self.hold_inodes_for(inodes, Use::Changes).await
+        self.hold_inodes_for(inodes, Access::Changes).await
     }
 
     /// As [`Mdt::hold_inodes`], to open them: they stay as they are, so changes over several MDTs are waited for only where
     /// they are applied.
     pub(crate) async fn hold_inodes_to_open(&self, inodes: &[Fid]) -> HoldGuard<'_> {
-        self.hold_inodes_for(inodes, Use::Reads).await
+        self.hold_inodes_for(inodes, Access::Reads).await
     }
 
-    async fn hold_inodes_for(&self, inodes: &[Fid], how: Use) -> HoldGuard<'_> {
+    async fn hold_inodes_for(&self, inodes: &[Fid], how: Access) -> HoldGuard<'_> {
         let (wanted, children) = (Wanted { inodes, ..Wanted::default() }, Children::default());
-        let uses = || inodes.iter().map(|inode| (KeyRef::Inode(*inode), how));
+        let accesses = || inodes.iter().map(|inode| (KeyRef::Inode(*inode), how));
         loop {
-            let guard = self.exclusion.acquire(wanted.needs(&children)).await;
-            if self.exclusion.remote.are_free(uses) {
+            let guard = self.exclusion.acquire(wanted.shards(&children)).await;
+            if self.exclusion.remote.are_free(accesses) {
                 return HoldGuard { guard, _renames: None, children };
             }
             drop(guard);
-            self.exclusion.remote.until_free(uses).await;
+            self.exclusion.remote.until_free(accesses).await;
         }
     }
 
@@ -221,8 +221,8 @@ impl Mdt {
     /// something, as it waits for none.
     pub(crate) fn try_hold(&self, names: &[WantedName<'_>]) -> Option<HoldGuard<'_>> {
         let (wanted, children) = (Wanted::of_names(names), Children::default());
-        let guard = self.exclusion.try_acquire(wanted.needs(&children))?;
-        let is_free = self.exclusion.remote.are_free(|| wanted.uses(&children));
+        let guard = self.exclusion.try_acquire(wanted.shards(&children))?;
+        let is_free = self.exclusion.remote.are_free(|| wanted.accesses(&children));
         is_free.then_some(HoldGuard { guard, _renames: None, children })
     }
 

@@ -4,6 +4,7 @@
 //! A state that Lustre would keep is refused ([`Errno::EOPNOTSUPP`]).
 
 use bytes::Bytes;
+use sheen_io::logged;
 use sheen_target::Outcome;
 use sheen_types::Errno;
 use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
@@ -65,7 +66,8 @@ impl Mdt {
 }
 
 fn decoded(bytes: &Bytes) -> Result<HsmStateSet, Errno> {
-    HsmStateSet::decode(&mut Reader::new(bytes, ByteOrder::Little)).map_err(|_| Errno::EPROTO)
+    HsmStateSet::decode(&mut Reader::new(bytes, ByteOrder::Little))
+        .map_err(logged!(Errno::EPROTO, "the HSM state of a file cannot be read"))
 }
 
 /// What a file without a state would have for one.

@@ -94,7 +94,9 @@ pub use dom::DomLock;
 pub use echo::EchoWorker;
 pub use other_mdts::MdtView;
 pub use placement::{LayoutSettings, OstUpdateView, OstView};
-pub use rebuild::{Obstacle, Rebuilt, rebuild, rebuild_all, repair_obstacle, skip_used_objects};
+pub use rebuild::{
+    LostName, Obstacle, Rebuilt, WhyLost, rebuild, rebuild_all, repair_obstacle, skip_used_objects,
+};
 pub use redo::{Redone, RedonePart, RefusedPart, redo_offline};
 pub use restripe::RestripeSettings;
 pub use root::format_for_small_files;

@@ -81,7 +81,7 @@ pub(crate) async fn read(
 ///
 /// # Errors
 /// [`Errno::EBUSY`] if that is no bit.
-pub(crate) fn read_what_is_free(
+pub(crate) fn read_free_bits(
     context: &Context,
     inode: Fid,
     bits: InodeBits,
@@ -93,7 +93,7 @@ pub(crate) fn read_what_is_free(
 
 /// Takes all of `bits`, or else all but `LOOKUP`, which an open file that its client keeps holds, or
 /// name and layout, or nothing: revokes no lock.
-pub(crate) fn read_if_free(
+pub(crate) fn read_for_open(
     target: &Arc<sheen_target::Target>,
     inode: Fid,
     bits: InodeBits,

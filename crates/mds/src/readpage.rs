@@ -128,15 +128,17 @@ impl Mdt {
         request: &MdsReadpage,
     ) -> Result<Outcome, Errno> {
         let asked = &request.mdt_body;
-        let directory = self.directory(asked.fid1)?;
         let room = (asked.nlink as usize).min(BYTES_MAX) / PAGE_SIZE;
         if room == 0 {
             return Err(Errno::EINVAL);
         }
         let bytes = room * PAGE_SIZE;
         let _memory = while_waiting(Wait::Bulk, context.bulk.reserve(bytes)).await;
-        let read = || self.pages(directory.fid, asked.size, room);
-        let pages = self.exclusion.remote.shown(KeyRef::Listing(directory.fid), read).await?;
+        let read = || {
+            let directory = self.directory(asked.fid1)?;
+            self.pages(directory.fid, asked.size, room)
+        };
+        let pages = self.exclusion.remote.shown(KeyRef::Listing(asked.fid1), read).await?;
         while_waiting(Wait::Bulk, context.bulk.push(pages)).await.map_err(|error| error.errno())?;
         let mdt_body = Some(MdtBody::default());
         Ok(Outcome::ok(MdsReadpageReply { mdt_body, ..MdsReadpageReply::default() }))

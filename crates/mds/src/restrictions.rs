@@ -3,7 +3,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use sheen_target::Context;
+use sheen_target::{Context, RateLimitedWarning};
+use sheen_types::Errno;
 use sheen_wire::connect::ConnectFlags;
 
 use crate::Mdt;
@@ -17,7 +18,12 @@ pub(crate) struct Restrictions {
     remote_directories: AtomicBool,
     /// Whose members make them, beside root.
     remote_directories_gid: AtomicU32,
+    /// Of choices of MDTs.
+    refusals: RateLimitedWarning,
 }
+
+/// A setting of this MDT that is a condition of something: its name, and whether it is on.
+pub(crate) type Setting = (&'static str, bool);
 
 /// Of [`Mdt::remote_directories_gid`]: all users.
 const ALL_GROUPS: u32 = u32::MAX;
@@ -26,7 +32,8 @@ impl Default for Restrictions {
     fn default() -> Self {
         let (read_only, no_create) = (AtomicBool::new(false), AtomicBool::new(false));
         let (remote_directories, gid) = (AtomicBool::new(true), AtomicU32::new(0));
-        Self { read_only, no_create, remote_directories, remote_directories_gid: gid }
+        let refusals = RateLimitedWarning::default();
+        Self { read_only, no_create, remote_directories, remote_directories_gid: gid, refusals }
     }
 }
 
@@ -81,9 +88,49 @@ impl Mdt {
         [gid, ALL_GROUPS].contains(&self.remote_directories_gid())
     }
 
-    /// Whether a caller may say on which MDTs a directory lies.
-    pub(crate) fn may_choose_mdts(&self, caller: &Caller) -> bool {
-        caller.can(Capability::SysAdmin) || self.lets_make_remote_directories(caller.gid)
+    /// Whether a caller may say on which MDTs a directory lies, as it does with `what` (a noun), for which all of `settings` are to be
+    /// on (Lustre: `mdt_create`, `mdt_reint_migrate`, `mdt_dir_layout_update`). A refusal is logged with its reason: what the
+    /// client's program says of `EPERM` has none.
+    ///
+    /// # Errors
+    /// [`Errno::EPERM`].
+    pub(crate) fn check_choice(
+        &self,
+        context: &Context,
+        caller: &Caller,
+        what: &'static str,
+        settings: &[Setting],
+    ) -> Result<(), Errno> {
+        let Some(reason) = self.reason_to_refuse(caller, settings) else { return Ok(()) };
+        let (target, client) = (&context.target, context.export.uuid());
+        let now = target.world().clock.now();
+        self.restrictions.refusals.warn(now, |more| {
+            tracing::warn!(target = target.name(), %client, uid = caller.uid, gid = caller.gid, more,
+                "{what} is refused: {reason}");
+        });
+        Err(Errno::EPERM)
+    }
+
+    /// What has to be on for a directory with stripes, or on another MDT than its name.
+    pub(crate) fn setting_for(&self, has_stripes: bool) -> Setting {
+        match has_stripes {
+            true => ("enable_striped_dir", self.makes_striped_directories()),
+            false => ("enable_remote_dir", self.makes_remote_directories()),
+        }
+    }
+
+    /// Why a caller may not choose MDTs; `None` if it may.
+    fn reason_to_refuse(&self, caller: &Caller, settings: &[Setting]) -> Option<String> {
+        if let Some((off, _)) = settings.iter().find(|(_, is_on)| !is_on) {
+            return Some(format!("mdt.*.{off} is 0"));
+        }
+        if caller.can(Capability::SysAdmin) || self.lets_make_remote_directories(caller.gid) {
+            return None;
+        }
+        let gid = self.remote_directories_gid();
+        Some(format!(
+            "of users other than root those of group {gid} may alone (mdt.*.enable_remote_dir_gid, -1 for all)"
+        ))
     }
 
     /// Whether a request must change nothing: its client mounts read-only, or the MDT is read-only. What

@@ -1,6 +1,7 @@
 //! The names of extended attributes, and which are whose business.
 
 use bytes::Bytes;
+pub(crate) use sheen_layout::directory::FORMER;
 use sheen_store::Store;
 use sheen_target::store_errno;
 use sheen_types::{Errno, Fid};
@@ -47,9 +48,9 @@ impl XattrsOf for sheen_store::Xattrs {
     }
 }
 
-/// Attributes of ours that no client has business with.
+/// Attributes of ours that no client sets.
 pub(crate) fn is_internal(name: &str) -> bool {
-    name.starts_with("sheen.")
+    name.starts_with("sheen.") || name.starts_with("trusted.sheen.")
 }
 
 /// Attributes that only the server itself sets. That a client sets one changes nothing and is no error: `cp -a`
@@ -61,5 +62,10 @@ pub(crate) fn is_reserved(name: &str) -> bool {
 
 /// Attributes that clients see.
 pub(crate) fn is_shown(name: &str) -> bool {
-    !name.starts_with("sheen.") && name != SOM
+    !is_internal(name) && name != SOM
+}
+
+/// Attributes that are in no list, and are answered to clients that ask for them by name.
+pub(crate) fn is_hidden(name: &str) -> bool {
+    name == SOM || name == FORMER
 }

@@ -26,7 +26,7 @@ pub trait Handler: Send + Sync {
     fn owns(&self, export: ObdHandle) -> bool;
 
     /// Whether an export of this target is at `nid`: a peer that is no target's client need not be kept.
-    fn serves(&self, nid: Nid) -> bool {
+    fn has_client_at(&self, nid: Nid) -> bool {
         let _ = nid;
         true
     }

@@ -18,6 +18,9 @@
 //! time (`restored`), a hostile node (`hostile`). With several MDTs ([`Options::mdts`]) any of them die at the same moment,
 //! or do not reach each other (`several_mdts`). docs/CONFORMANCE.md says what must hold then.
 //!
+//! [`scaling`] asks another question of such a cluster: how much more several MDTs do than one, where each request costs the
+//! same.
+//!
 //! `cargo xtask sim --seed N` replays a seed; `-v` shows its operations and faults.
 
 mod changing;
@@ -32,6 +35,7 @@ mod lost_objects;
 mod model;
 mod restored;
 mod run;
+pub mod scaling;
 mod several_mdts;
 mod stops;
 mod work;

@@ -255,6 +255,7 @@ impl Sim {
             restripes: changes_fids(options),
             splits_from: (changes_fids(options) && options.seed.is_multiple_of(2))
                 .then_some(SPLITS_FROM),
+            request_cost: None,
         };
         let cluster = Cluster::new(shape);
         Arc::new(Self {

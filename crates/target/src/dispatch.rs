@@ -7,7 +7,8 @@
 //! 4. `InProgress::begin` enters it among the requests in work. One that is there already only brings a newer route
 //!    for the one reply. That is a resend over another NID, after a reconnect: one from the same NID does not come this
 //!    far while the first runs, for `sheen_rpc::service` keeps it, and runs it if the first ends unanswered.
-//! 5. `execute` waits until recovery admits it (`wait_for_recovery`).
+//! 5. `execute` waits until recovery admits it, and marks it as a replay if it is one (`wait_for_recovery`; what it changes
+//!    for a role says [`Context::replay`]).
 //! 6. The role's `reconstruct` answers it if it was executed before; else `dispatch` looks at its kind: pings,
 //!    disconnects and plain locks are the target's own, an enqueue with an intent is the role's `intent`, a glimpse its
 //!    `glimpse_enqueue`, and all else its `operate`.
@@ -47,7 +48,7 @@ impl Handler for Target {
         self.export(export).is_some()
     }
 
-    fn serves(&self, nid: Nid) -> bool {
+    fn has_client_at(&self, nid: Nid) -> bool {
         self.exports.is_at(nid)
     }
 }

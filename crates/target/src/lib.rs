@@ -18,6 +18,19 @@
 //!
 //! Where there are several MDTs, a change of more than one is a transaction of each, with its record: `distributed`.
 //!
+//! The modules, by what they are for:
+//!
+//! - a request: `dispatch` (its steps), `context`, `operations` (what a role does), `answer`, `in_work` (what it waits for),
+//!   `slow` (what takes long), `local` (a client in the server's process);
+//! - changes: `transact`, `history` (their order and how far they are durable), `epoch`, `undurable`, `applying`;
+//!   `distributed` over several MDTs;
+//! - answers that may be asked for again: `replies` in memory, `last_rcvd` in the store;
+//! - recovery: `recovery` (the window), `replays` (which are believed);
+//! - locks: `enqueue` of clients, `locks` of the server's own, `callbacks` and `callback_turns` to clients;
+//! - clients: `connect`, `export`, `evict`, `servers` (which of them are servers), `budget`, `limits`, `rate_limit`;
+//! - the target: `target`, `config`, `housekeeping` (time), `store_errno`, `fault`;
+//! - what operators see: `view`, `stats`, `services`, `jobs`.
+//!
 //! Cost of a modifying request beyond the role's own: two keys in its store transaction (the last
 //! transaction number, the reply record of the client's slot), one short critical section, no
 //! further RPC. A reading request allocates its [`Context`] and nothing else.
@@ -27,7 +40,6 @@ mod applying;
 pub mod budget;
 mod callback_turns;
 mod callbacks;
-mod commit;
 mod config;
 mod connect;
 mod context;
@@ -38,11 +50,11 @@ mod epoch;
 mod evict;
 mod export;
 mod fault;
+mod history;
 mod housekeeping;
 mod in_work;
 mod jobs;
 mod last_rcvd;
-mod late;
 mod limits;
 mod local;
 mod locks;
@@ -53,6 +65,7 @@ mod replays;
 mod replies;
 mod servers;
 mod services;
+mod slow;
 mod stats;
 mod store_errno;
 mod target;
@@ -85,6 +98,7 @@ pub use limits::COMPLETION_EXCEPTIONS_MAX;
 pub use local::LocalClient;
 pub use locks::{EnqueueRequest, LockGuard};
 pub use operations::{Connecting, ExportEnd, Operations, Outcome};
+pub use rate_limit::RateLimitedWarning;
 pub use recovery::{RecoveryStatus, RecoveryView};
 pub use servers::ServerNodes;
 pub use sheen_ldlm::server::{ContentionLimits, Gauges, SparedLocks};

@@ -9,7 +9,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// When the last line was written, and how many were not since.
 #[derive(Debug, Default)]
-pub(crate) struct RateLimitedWarning {
+pub struct RateLimitedWarning {
     /// The first moment of the next line.
     next: AtomicU64,
     left_out: AtomicU64,
@@ -17,7 +17,7 @@ pub(crate) struct RateLimitedWarning {
 
 impl RateLimitedWarning {
     /// Writes the line, which gets the count of lines left out before it; or leaves it out.
-    pub(crate) fn warn(&self, now: Instant, line: impl FnOnce(u64)) {
+    pub fn warn(&self, now: Instant, line: impl FnOnce(u64)) {
         let next = self.next.load(Ordering::Relaxed);
         let after = (now + PAUSE).0;
         let order = Ordering::Relaxed;

@@ -17,12 +17,12 @@ use tokio::sync::Notify;
 use crate::EACH_LINE;
 use crate::budget::Budget;
 use crate::callbacks::{ReverseChannels, Waiters};
-use crate::commit::History;
 use crate::config::{ConnectOffer, TargetConfig};
 use crate::distributed::Distributed;
 use crate::epoch::Epoch;
 use crate::export::{Export, ExportTable};
 use crate::fault::Faults;
+use crate::history::History;
 use crate::in_work::{Wait, while_waiting};
 use crate::jobs::Jobs;
 use crate::last_rcvd::{

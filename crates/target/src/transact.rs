@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use sheen_store::{Sequence, StoreError, Transaction};
 use sheen_types::Transno;
 
-use crate::commit::TransnoSource;
 use crate::context::Context;
+use crate::history::TransnoSource;
 use crate::last_rcvd::{ReplyRecord, ReplyRecording, put_reply, put_transno};
 use crate::target::Target;
 use crate::undurable::StoreKey;

@@ -402,9 +402,9 @@ impl Cluster {
         Ok(served_by(self.keeper_pid()?))
     }
 
-    /// The process that starts another one when that ends.
+    /// The process that starts another one when that ends; the mount's own where the kernel allows none.
     pub fn keeper_pid(&self) -> Outcome<i32> {
-        self.pid("mount.pid")
+        self.pid("keeper.pid").or_else(|_| self.pid("mount.pid"))
     }
 
     /// What the stores say about themselves; the file system must be down.

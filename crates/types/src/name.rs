@@ -42,6 +42,18 @@ impl Name {
     }
 }
 
+impl fmt::Display for NameError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Empty => "an empty name",
+            Self::TooLong => "a name of more than 255 bytes",
+            Self::Illegal => "a name that is `.`, `..`, or has a `/` or NUL",
+        })
+    }
+}
+
+impl std::error::Error for NameError {}
+
 impl fmt::Debug for Name {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "\"{}\"", self.0.escape_ascii())

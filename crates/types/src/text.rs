@@ -29,6 +29,24 @@ pub fn with_octal(bytes: &[u8]) -> String {
     text
 }
 
+/// Bytes as one word of a command line, for shells to read and for terminals to show: as they are, or quoted. A path that would be
+/// taken for an option begins with `./`.
+#[must_use]
+pub fn shell_word(bytes: &[u8]) -> String {
+    let text = match bytes.first() {
+        Some(b'-') => [b"./", bytes].concat(),
+        _ => bytes.to_vec(),
+    };
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+,:=@%".contains(byte);
+    match std::str::from_utf8(&text) {
+        Ok(text) if !text.is_empty() && text.bytes().all(|byte| is_plain(&byte)) => text.to_owned(),
+        Ok(text) if !text.chars().any(char::is_control) => {
+            format!("'{}'", text.replace('\'', "'\\''"))
+        }
+        _ => format!("$'{}'", shown(&text).replace('\'', "\\'")),
+    }
+}
+
 fn push_octal(text: &mut String, bytes: &[u8]) {
     for byte in bytes {
         let digits = [byte >> 6, byte >> 3 & 7, byte & 7].map(|digit| char::from(b'0' + digit));
@@ -59,7 +77,7 @@ fn octal_byte(digits: &[u8; 3]) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{bytes_of_shown, shown, with_octal};
+    use super::{bytes_of_shown, shell_word, shown, with_octal};
 
     #[test]
     fn what_is_shown_commands_no_terminal() {
@@ -72,6 +90,21 @@ mod tests {
             "an escape sequence begins with it, too"
         );
         assert_eq!(shown(b"caf\xe9/\xff\xc3"), "caf\\351/\\377\\303");
+    }
+
+    #[test]
+    fn a_word_for_a_shell_is_quoted_where_it_must_be() {
+        for (bytes, word) in [
+            (&b"/mnt/d-1/a.b"[..], "/mnt/d-1/a.b"),
+            (b"-m", "./-m"),
+            (b"", "''"),
+            (b"a b", "'a b'"),
+            (b"it's $HOME\\", "'it'\\''s $HOME\\'"),
+            ("caf\u{e9}".as_bytes(), "'caf\u{e9}'"),
+            (b"a\x1b[2J'\n\\\xff", "$'a\\033[2J\\'\\012\\134\\377'"),
+        ] {
+            assert_eq!(shell_word(bytes), word);
+        }
     }
 
     #[test]

@@ -4,6 +4,11 @@
 //! directory, and answers with the first thing that was not as POSIX says. The plain directory is
 //! the proof that a workload asks for nothing that a local file system does not give.
 //!
+//! By one program: [`big`] (a large file), [`many`] (many files in a directory), [`clone`] (git), [`project`] (a build), [`plant`]
+//! (one of everything that must survive), [`ledger`] (what was reported as durable, kept elsewhere). By two or more
+//! mounts: [`pair`] (what holds between two programs), [`mapped`] (one file mapped by two), [`moves`] (a file that moves
+//! while it is used), [`slots`] (writers and readers of one file), [`storm`] (all calls on the same few names).
+//!
 //! Their bytes are in [`bytes`], what a folder holds afterwards in [`tree`], the programs that they run in
 //! [`process`].
 

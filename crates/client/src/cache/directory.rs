@@ -10,7 +10,7 @@ use super::limits::ABSENT_NAMES_MAX;
 use super::names::{CacheEpoch, DirectoryNames, DirectoryRead, NameChange, NameHash, NameHasher};
 use super::own_changes::OwnChangesSeen;
 use super::striping::{DefaultStriping, Striping};
-use crate::types::NodeId;
+use crate::types::{FileType, NodeId};
 
 /// What only a directory has.
 #[derive(Default)]
@@ -31,6 +31,8 @@ pub(crate) struct DirectoryState {
     pub(crate) was_whole: bool,
     /// The inode that took its place.
     pub(crate) moved_to: Option<Fid>,
+    /// The inode whose place it took was open.
+    pub(crate) was_open: bool,
     /// By which name it was seen last, there still or not.
     pub(crate) last_name: Option<Box<(NodeId, Name)>>,
     /// How those are to lie that are made in it.
@@ -77,6 +79,27 @@ impl DirectoryState {
 }
 
 impl InodeState {
+    /// Whether the kernel knows it as a directory of this name, and no other inode has taken its place as far as is known.
+    pub(super) fn may_have_moved_from(&self, parent: NodeId, name: &Name) -> bool {
+        self.lookups > 0
+            && self.file_type() == Some(FileType::Directory)
+            && !self.directory.removed
+            && self.directory.moved_to.is_none()
+            && self.directory.last_name.as_ref().is_some_and(|it| it.0 == parent && it.1 == *name)
+    }
+
+    /// It takes the place of the directory `former`, with what the kernel keeps of that: it is notified when a lock on either is
+    /// lost.
+    pub(super) fn follow(&mut self, former: &mut Self) {
+        self.directory.children = std::mem::take(&mut former.directory.children);
+        self.directory.was_open |= former.opens > 0 || former.directory.was_open;
+        if self.directory.last_name.is_none() {
+            self.directory.last_name.clone_from(&former.directory.last_name);
+        }
+        self.names.follow(&former.names, self.losses);
+        self.rights.follow(&former.rights);
+    }
+
     /// What these names of it were last seen to be.
     pub(super) fn children_of(&self, names: &[Name]) -> Vec<Fid> {
         names.iter().filter_map(|name| self.directory.children.get(name).copied()).collect()

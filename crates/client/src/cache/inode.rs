@@ -1,6 +1,7 @@
 //! One inode and what is known of it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
@@ -38,13 +39,11 @@ pub(crate) enum LayoutState {
 pub(crate) struct Inode {
     /// Which object.
     pub(crate) fid: Fid,
-    /// Its number at the facade.
-    pub(crate) node: NodeId,
+    /// Its number at the facade: see [`Self::node`].
+    node: AtomicU64,
     state: Mutex<InodeState>,
     /// The kernel's size was raised, or not; a write through the kernel's pages has ended.
     pub(crate) changed: Notify,
-    /// For the mount's next process.
-    recorded: Option<Recorded>,
 }
 
 /// What is known. Current is only what [`InodeState::covered`] has, or vouches for.
@@ -79,23 +78,49 @@ pub(crate) struct InodeState {
     pub(crate) just_created: bool,
     /// Symbolic link: its target, which never changes.
     pub(crate) target: Option<Bytes>,
+    /// For the mount's next process.
+    recorded: Option<Recorded>,
 }
 
 impl Inode {
     pub(super) fn new(fid: Fid, node: NodeId, recorder: &Recorder) -> Self {
         let recorded = recorder.record(|| Record::Inode { node, fid, lookups: 0 });
-        Self { fid, node, state: Mutex::default(), changed: Notify::new(), recorded }
+        let state = Mutex::new(InodeState { recorded, ..InodeState::default() });
+        Self { fid, node: AtomicU64::new(node.0), state, changed: Notify::new() }
+    }
+
+    /// Its number at the facade. What takes the place of a directory takes its number over, too
+    /// ([`super::InodeTable::note_moved`]).
+    pub(crate) fn node(&self) -> NodeId {
+        NodeId(self.node.load(Ordering::Acquire))
+    }
+
+    /// From now on `former` is known here as this inode, by its number: what the kernel has looked up is this one.
+    /// Both states are locked by the caller.
+    pub(super) fn take_over(
+        &self,
+        state: &mut InodeState,
+        (former, former_state): (&Self, &mut InodeState),
+        recorder: &Recorder,
+    ) {
+        let (node, fid, lookups) = (former.node(), self.fid, former_state.lookups);
+        self.node.store(node.0, Ordering::Release);
+        // The record of the former one is dropped after this one is there.
+        let recorded = recorder.record(|| Record::Inode { node, fid, lookups });
+        state.recorded = recorded;
+        former_state.recorded = None;
+        state.lookups = std::mem::take(&mut former_state.lookups);
     }
 
     /// The kernel has looked it up so often more. Counted before it has the answer.
     pub(crate) fn count_lookups(&self, state: &mut InodeState, more: u64) {
         state.lookups += more;
-        self.keep_lookups(state);
+        Self::keep_lookups(state);
     }
 
     /// The number of lookups was changed.
-    pub(super) fn keep_lookups(&self, state: &InodeState) {
-        if let Some(recorded) = &self.recorded {
+    pub(super) fn keep_lookups(state: &InodeState) {
+        if let Some(recorded) = &state.recorded {
             recorded.set_lookups(state.lookups);
         }
     }
@@ -260,7 +285,8 @@ impl InodeState {
     /// Whether the MDT can have removed it though a process here uses it: the MDT knows that a directory is
     /// open only if the open was sent to it, and never that it is a working directory.
     pub(crate) fn is_removed_directory(&self) -> bool {
-        self.file_type() == Some(FileType::Directory) && (self.opens > 0 || self.directory.removed)
+        self.file_type() == Some(FileType::Directory)
+            && (self.opens > 0 || self.directory.removed || self.directory.was_open)
     }
 
     /// Whether the inode has no lookups and no pins.

@@ -19,6 +19,7 @@ pub(crate) struct InodeNames {
 }
 
 /// A name that the kernel may use until it is notified.
+#[derive(Clone)]
 struct KeptName {
     parent: NodeId,
     name: Name,
@@ -29,6 +30,14 @@ struct KeptName {
 impl KeptName {
     fn is(&self, parent: NodeId, name: &Name) -> bool {
         self.parent == parent && self.name == *name
+    }
+}
+
+impl InodeNames {
+    /// What takes the place of a directory keeps the names that the kernel has of that.
+    pub(super) fn follow(&mut self, former: &Self, losses: u32) {
+        let kept = former.kept.iter();
+        self.kept.extend(kept.map(|kept| KeptName { since: losses, ..kept.clone() }));
     }
 }
 
@@ -123,12 +132,12 @@ mod tests {
         let name = Name::new(b"f").expect("a name");
         file.state().covered.cover(InodeBits::LOOKUP);
         inodes.remember_name(&Place::whole(&root), &name, &file);
-        assert!(file.state().keep_name(root.node, &name));
+        assert!(file.state().keep_name(root.node(), &name));
         // Answers to questions that were sent earlier: one that it is absent, and one that it is another file.
         inodes.note_name_absent(&root, &name);
         inodes.remember_name(&Place::whole(&root), &name, &other);
         assert_eq!(file.state().kept_names().0.count(), 1);
-        assert!(!file.state().is_named(root.node, &name), "it is asked for");
+        assert!(!file.state().is_named(root.node(), &name), "it is asked for");
         // The kernel's own call has removed it there.
         inodes.remember_name(&Place::whole(&root), &name, &file);
         inodes.forget_name(&root, &name);
@@ -145,6 +154,6 @@ mod tests {
         file.state().covered.uncover(InodeBits::LOOKUP);
         // Another name has brought a lock.
         file.state().covered.cover(InodeBits::LOOKUP);
-        assert!(!file.state().keep_name(root.node, &name));
+        assert!(!file.state().keep_name(root.node(), &name));
     }
 }

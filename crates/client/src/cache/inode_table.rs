@@ -6,7 +6,8 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use sheen_types::{Fid, HashMap, MdtIndex, Name};
 
-use super::{Inode, Place, inode_number};
+use super::limits::{MOVED_NUMBERS_MAX, UNNAMED_MAX};
+use super::{Inode, InodeState, Place, fid_of_number, generation_of, inode_number};
 use crate::data::MdtLocations;
 use crate::records::Recorder;
 use crate::types::{FileType, NodeId};
@@ -21,7 +22,18 @@ pub(crate) struct InodeTable {
 #[derive(Default)]
 struct Maps {
     by_fid: HashMap<Fid, Arc<Inode>>,
+    /// Of a directory that another inode has taken the place of, with its number: that one.
     by_node: HashMap<NodeId, Arc<Inode>>,
+    /// Directories that the kernel knows, by the names that they had when those were last seen and led elsewhere later.
+    unnamed: HashMap<(NodeId, Name), Fid>,
+    numbers: MovedNumbers,
+}
+
+/// The numbers of directories that have moved, which are not those of their FIDs.
+#[derive(Default)]
+struct MovedNumbers {
+    by_node: HashMap<NodeId, Fid>,
+    by_fid: HashMap<Fid, NodeId>,
 }
 
 /// A reference on an inode that is not a lookup: an open handle, a call. Dropping it releases the inode.
@@ -59,8 +71,32 @@ impl InodeTable {
         if maps.by_fid.contains_key(&fid) || maps.by_node.contains_key(&node) {
             return;
         }
+        if node.0 != inode_number(fid) && fid_of_number(node.0).is_some() {
+            maps.numbers.note(node, fid);
+        }
         let inode = maps.insert(fid, node, &self.recorder);
         inode.count_lookups(&mut inode.state(), lookups);
+    }
+
+    /// Counts a lookup of an inode, or of what has taken its place and number meanwhile. Answers the number, and the generation that
+    /// goes with it. What `answered` notes is noted with it.
+    pub(crate) fn count_lookup<T>(
+        &self,
+        inode: &Inode,
+        answered: impl FnOnce(&mut InodeState) -> T,
+    ) -> (NodeId, u64, T) {
+        let maps = self.maps.read();
+        let node = inode.node();
+        let known = maps.by_node.get(&node).filter(|known| known.fid != inode.fid);
+        let current = known.map_or(inode, |known| known);
+        let mut state = current.state();
+        current.count_lookups(&mut state, 1);
+        (node, generation_of(node, current.fid), answered(&mut state))
+    }
+
+    /// What was known by this number when it was forgotten: a directory that had moved.
+    pub(crate) fn fid_of_moved(&self, node: NodeId) -> Option<Fid> {
+        self.maps.read().numbers.by_node.get(&node).copied()
     }
 
     /// Whether the table's lock can be had within `limit`; waits in the thread.
@@ -82,7 +118,7 @@ impl InodeTable {
     pub(crate) fn files_of(&self, fids: impl IntoIterator<Item = Fid>) -> Vec<NodeId> {
         let inodes = fids.into_iter().filter_map(|fid| self.by_fid(fid));
         let files = inodes.filter(|inode| inode.file_type() != Some(FileType::Directory));
-        files.map(|inode| inode.node).collect()
+        files.map(|inode| inode.node()).collect()
     }
 
     /// The inode of a FID, if it is in the table, pinned: an invalidation must pin it until the kernel has
@@ -129,15 +165,19 @@ impl InodeTable {
 
     /// The kernel forgets lookups of a node.
     pub(crate) fn forget(&self, node: NodeId, lookups: u64) {
-        let Some(inode) = self.by_node(node) else { return };
-        let idle = {
+        // Under the table's lock, without which another inode could take the number over in between.
+        let (inode, idle) = {
+            let maps = self.maps.read();
+            let Some(inode) = maps.by_node.get(&node).cloned() else { return };
             let mut state = inode.state();
             state.lookups = state.lookups.saturating_sub(lookups);
             if node == NodeId::ROOT {
                 state.lookups = state.lookups.max(1);
             }
-            inode.keep_lookups(&state);
-            state.is_idle()
+            Inode::keep_lookups(&state);
+            let idle = state.is_idle();
+            drop(state);
+            (inode, idle)
         };
         if idle {
             self.remove_idle(&inode);
@@ -147,15 +187,103 @@ impl InodeTable {
     /// Forgets the name by which a child was known, in both directions: a call of the kernel's changes it.
     pub(crate) fn forget_name(&self, parent: &Inode, name: &Name) {
         if let Some(child) = self.take_child(parent, name) {
-            child.state().note_name_removed(parent.node, name);
+            child.state().note_name_removed(parent.node(), name);
         }
     }
 
     /// As [`InodeTable::forget_name`], by a reply.
     pub(crate) fn note_name_absent(&self, parent: &Inode, name: &Name) {
-        if let Some(child) = self.take_child(parent, name) {
-            child.state().note_name_absent(parent.node, name);
+        let Some(child) = self.take_child(parent, name) else { return };
+        let node = parent.node();
+        let may_have_moved = {
+            let mut state = child.state();
+            state.note_name_absent(node, name);
+            state.may_have_moved_from(node, name)
+        };
+        if may_have_moved {
+            self.maps.write().note_unnamed((node, name.clone()), child.fid);
         }
+    }
+
+    /// The directory that had a name when that was last seen, before it led to the inode `now`: that may have taken its place.
+    pub(crate) fn unnamed(self: &Arc<Self>, parent: &Inode, name: &Name, now: Fid) -> Option<Pin> {
+        let key = (parent.node(), name.clone());
+        let fid = {
+            let maps = self.maps.read();
+            if maps.unnamed.is_empty() {
+                return None;
+            }
+            *maps.unnamed.get(&key)?
+        };
+        let former = self
+            .pin_known(fid)
+            .filter(|former| former.fid != now && former.state().may_have_moved_from(key.0, name));
+        if former.is_none() {
+            self.maps.write().unnamed.remove(&key);
+        }
+        former
+    }
+
+    /// Whether `now`, to which a name leads, may be what has taken the place of a directory that the kernel knows by that name,
+    /// and does not know itself.
+    pub(crate) fn may_have_moved(&self, parent: &Inode, name: &Name, now: Fid) -> bool {
+        if !self.locations.has_several()
+            || self.by_fid(now).is_some_and(|it| it.state().lookups > 0)
+        {
+            return false;
+        }
+        let node = parent.node();
+        let known = parent.state().directory.children.get(name).copied();
+        let unnamed = || self.maps.read().unnamed.get(&(node, name.clone())).copied();
+        let former = known.or_else(unnamed).filter(|former| *former != now);
+        former
+            .and_then(|former| self.by_fid(former))
+            .is_some_and(|former| former.state().may_have_moved_from(node, name))
+    }
+
+    /// What a name leads to is not the directory that it led to before.
+    pub(crate) fn forget_unnamed(&self, parent: &Inode, name: &Name) {
+        self.maps.write().unnamed.remove(&(parent.node(), name.clone()));
+    }
+
+    /// Has `master`, of which the kernel knows nothing, known by the number of `former`, whose place it has taken. Returns whether
+    /// it is now: not if the kernel knows `master` by its own number already.
+    pub(super) fn take_number(&self, former: &Arc<Inode>, master: &Arc<Inode>) -> bool {
+        let mut maps = self.maps.write();
+        let (node, own) = (former.node(), master.node());
+        let is = |maps: &Maps, node, inode: &Arc<Inode>| {
+            maps.by_node.get(&node).is_some_and(|it| Arc::ptr_eq(it, inode))
+        };
+        let is_known = is(&maps, node, former) && is(&maps, own, master);
+        // By its number it is known of which generation the directory is, after a change of the process, too.
+        if !is_known || fid_of_number(node.0).is_none() || node == NodeId::ROOT {
+            return false;
+        }
+        let (mut state, mut taken) = (former.state(), master.state());
+        if state.lookups == 0 || taken.lookups > 0 {
+            return false;
+        }
+        let hidden = std::mem::take(&mut taken.directory.children);
+        taken.follow(&mut state);
+        let named = taken.directory.last_name.as_deref().cloned();
+        master.take_over(&mut taken, (former, &mut state), &self.recorder);
+        drop((state, taken));
+        maps.by_node.remove(&own);
+        maps.by_node.insert(node, Arc::clone(master));
+        maps.numbers.note(node, master.fid);
+        if let Some(named) = named.filter(|named| maps.unnamed.get(named) == Some(&former.fid)) {
+            maps.unnamed.remove(&named);
+        }
+        let hidden: Vec<_> = hidden
+            .into_iter()
+            .filter_map(|(name, fid)| Some((name, Arc::clone(maps.by_fid.get(&fid)?))))
+            .collect();
+        drop(maps);
+        // The kernel has none of these by the number that is gone.
+        for (name, child) in hidden {
+            child.state().note_name_absent(own, &name);
+        }
+        true
     }
 
     fn take_child(&self, parent: &Inode, name: &Name) -> Option<Arc<Inode>> {
@@ -178,12 +306,12 @@ impl InodeTable {
             let state = parent.state();
             if state.directory.children.get(name) == Some(&child.fid) {
                 drop(state);
-                return child.state().note_seen_name(parent.node, name, remote);
+                return child.state().note_seen_name(parent.node(), name, remote);
             }
         }
         self.note_name_absent(parent, name);
         parent.state().directory.children.insert(name.clone(), child.fid);
-        child.state().note_seen_name(parent.node, name, remote);
+        child.state().note_seen_name(parent.node(), name, remote);
     }
 
     /// A reference on an inode was released.
@@ -211,7 +339,14 @@ impl InodeTable {
                 return;
             }
             maps.by_fid.remove(&inode.fid);
-            maps.by_node.remove(&inode.node);
+            if maps.by_node.get(&inode.node()).is_some_and(is_here) {
+                maps.by_node.remove(&inode.node());
+            }
+            if let Some(named) = state.directory.last_name.as_deref()
+                && maps.unnamed.get(named) == Some(&inode.fid)
+            {
+                maps.unnamed.remove(named);
+            }
             if let Some(data) = state.file.data.take() {
                 data.idle();
             }
@@ -233,13 +368,28 @@ impl Maps {
     fn insert(&mut self, fid: Fid, node: NodeId, recorder: &Recorder) -> Arc<Inode> {
         let inode = Arc::new(Inode::new(fid, node, recorder));
         self.by_fid.insert(fid, Arc::clone(&inode));
-        self.by_node.insert(inode.node, Arc::clone(&inode));
+        self.by_node.insert(node, Arc::clone(&inode));
         inode
+    }
+
+    fn note_unnamed(&mut self, named: (NodeId, Name), fid: Fid) {
+        if self.unnamed.len() >= UNNAMED_MAX {
+            let by_fid = &self.by_fid;
+            let is_so = |(node, name): &(NodeId, Name), fid: &Fid| {
+                by_fid.get(fid).is_some_and(|it| it.state().may_have_moved_from(*node, name))
+            };
+            self.unnamed.retain(|named, fid| is_so(named, fid));
+            if self.unnamed.len() >= UNNAMED_MAX / 2 {
+                self.unnamed.clear();
+            }
+        }
+        self.unnamed.insert(named, fid);
     }
 
     /// The inode number, or where two FIDs have the same the next free number above all of them.
     fn free_node(&self, fid: Fid) -> NodeId {
-        let mut node = NodeId(inode_number(fid));
+        let moved = self.numbers.by_fid.get(&fid).copied();
+        let mut node = moved.unwrap_or(NodeId(inode_number(fid)));
         while node.0 <= NodeId::ROOT.0
             || node.0 >= NodeId::UNUSED_BITS
             || self.by_node.contains_key(&node)
@@ -247,6 +397,20 @@ impl Maps {
             node = NodeId((node.0 & ((1 << 62) - 1) | 1 << 63) + 1);
         }
         node
+    }
+}
+
+impl MovedNumbers {
+    /// The directory is known by this number, as the one was whose place it has taken. Beyond [`MOVED_NUMBERS_MAX`] one that
+    /// the kernel has forgotten has the number of its FID again.
+    fn note(&mut self, node: NodeId, fid: Fid) {
+        if let Some(former) = self.by_node.get(&node) {
+            self.by_fid.remove(former);
+        } else if self.by_node.len() >= MOVED_NUMBERS_MAX {
+            return;
+        }
+        self.by_node.insert(node, fid);
+        self.by_fid.insert(fid, node);
     }
 }
 
@@ -287,7 +451,7 @@ mod tests {
         let inodes = InodeTable::new(Fid::ROOT);
         let fid = Fid::new(0x2_0000_0401, 7);
         let pin = inodes.pin(fid);
-        let node = pin.node;
+        let node = pin.node();
         pin.state().lookups += 2;
         drop(pin);
         inodes.forget(node, 1);
@@ -308,7 +472,7 @@ mod tests {
         let present = inodes.pin(fid);
         inodes.release(&former);
         assert!(inodes.by_fid(fid).is_some_and(|found| Arc::ptr_eq(&found, &present)));
-        assert!(inodes.by_node(present.node).is_some());
+        assert!(inodes.by_node(present.node()).is_some());
     }
 
     #[test]
@@ -318,7 +482,7 @@ mod tests {
         let one = inodes.pin(Fid::new(1 << 40 | 0x2_0000_0401, 1));
         let other = inodes.pin(Fid::new(0x2_0000_0401, 1 + (1 << 16)));
         assert_eq!(inode_number(one.fid), inode_number(other.fid));
-        assert_ne!(one.node, other.node);
+        assert_ne!(one.node(), other.node());
     }
 
     #[test]

@@ -73,7 +73,7 @@ impl KernelCache {
     /// Notifies of an inode, and waits as far as [`KernelNotifier::invalidate_inode`] does.
     pub(crate) async fn invalidate_inode(&self, inode: &Arc<Inode>, stale: Stale) -> Invalidated {
         if let Stale::Pages(range) = stale {
-            self.pages.dropped(inode.node, range);
+            self.pages.dropped(inode.node(), range);
         }
         self.raise_and_invalidate(inode, stale).await
     }
@@ -90,7 +90,7 @@ impl KernelCache {
         if let Some(raise) = inode.begin_invalidation() {
             notifier.raise_size(raise).await;
         }
-        notifier.invalidate_inode(inode.node, stale).await
+        notifier.invalidate_inode(inode.node(), stale).await
     }
 
     /// Has the kernel's size raised to that of a reply about to be sent, and waits.

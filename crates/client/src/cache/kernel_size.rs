@@ -112,7 +112,7 @@ impl SizeRaise {
     /// The file.
     #[must_use]
     pub fn node(&self) -> NodeId {
-        self.inode.node
+        self.inode.node()
     }
 
     /// To no less than this.

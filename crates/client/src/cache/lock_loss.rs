@@ -140,7 +140,7 @@ impl CoveredMetadata {
         let home = self.inodes.mdt_of(inode.fid);
         let master = inode.state().stripe_of();
         let master = master.and_then(|master| self.inodes.pin_known(master));
-        let node = master.as_ref().map_or(inode.node, |master| master.node);
+        let node = master.as_ref().map_or(inode.node(), |master| master.node());
         let mut state = inode.state();
         let mut stale = match home.is_none_or(|home| home == mdt) {
             true => state.drop_covered(gone, node),
@@ -204,7 +204,7 @@ impl CoveredCache for CoveredByMdt {
                 let shown = master.as_ref().unwrap_or(&inode);
                 kernel_cache.invalidate_inode(shown, Stale::Attributes).await.done().await;
             }
-            metadata.expire_children(inode.node, &mut stale).await;
+            metadata.expire_children(inode.node(), &mut stale).await;
             kernel_cache.invalidate_names(stale.names).await;
             if let Some(loss) = stale.loss {
                 inode.state().kept_names_invalidated(loss);

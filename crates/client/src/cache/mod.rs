@@ -52,6 +52,8 @@ pub(crate) use striping::{DefaultStriping, Place, Striping};
 
 use sheen_types::{Fid, fid_seq};
 
+use crate::types::NodeId;
+
 /// The inode number of a FID, as Lustre shows it (`fid_flatten64`).
 #[must_use]
 pub fn inode_number(fid: Fid) -> u64 {
@@ -76,9 +78,15 @@ pub(crate) fn fid_of_number(number: u64) -> Option<Fid> {
     (is_plain(fid) && is_files && inode_number(fid) == number).then_some(fid)
 }
 
+/// The generation of an inode that the kernel knows by a number: a directory that has moved has those of what it was first.
+pub(crate) fn generation_of(node: NodeId, fid: Fid) -> u64 {
+    let has_moved = node.0 != inode_number(fid);
+    generation(fid_of_number(node.0).filter(|_| has_moved).unwrap_or(fid))
+}
+
 /// The generation of a FID's inode: Lustre's (`cl_fid_build_gen`), but a different one for each of the FIDs
 /// that share an inode number.
-pub(crate) fn generation(fid: Fid) -> u64 {
+fn generation(fid: Fid) -> u64 {
     let lustres = inode_number(fid) >> 32;
     if is_plain(fid) {
         return lustres;

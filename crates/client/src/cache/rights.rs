@@ -41,6 +41,16 @@ enum KnownList {
     Unreadable,
 }
 
+impl Rights {
+    /// What takes the place of a directory keeps the names in it that the kernel has.
+    pub(super) fn follow(&mut self, former: &Self) {
+        self.kept_children.extend(former.kept_children.iter().cloned());
+        self.timed_names_until = self.timed_names_until.max(former.timed_names_until);
+        self.unprocessed_names_until =
+            self.unprocessed_names_until.max(former.unprocessed_names_until);
+    }
+}
+
 impl CoveredMetadata {
     /// Whether the kernel may keep what was found at `name` in `parent`, for all users of the mount; `is_timed`: for
     /// [`NAME_TIMEOUT`] only. If so, that is noted.

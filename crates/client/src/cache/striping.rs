@@ -231,14 +231,24 @@ impl InodeTable {
         if stripes(&layout).count() < layout.stripe_count().get() as usize {
             tracing::warn!(directory = %inode.fid, "a stripe of a directory was lost: its names are not listed");
         }
+        let mut before = Vec::new();
         for stripe in stripes(&layout) {
             let stripe = self.pin(stripe);
-            stripe.state().note_stripe_of(inode.fid);
+            let mut state = stripe.state();
+            before.extend(state.stripe_of().filter(|master| *master != inode.fid));
+            before.extend((state.lookups > 0).then_some(stripe.fid));
+            state.note_stripe_of(inode.fid);
+            drop(state);
             // Released with the layout, by [`Self::release_stripes`].
             stripe.keep_pinned();
         }
         let layout = MasterLayout { layout: Arc::new(layout), is_covered: false };
-        self.put_striping(inode, Striping::Master(layout))
+        let stale = self.put_striping(inode, Striping::Master(layout));
+        before.dedup();
+        for former in before.into_iter().filter_map(|former| self.pin_known(former)) {
+            self.note_moved(&former, inode);
+        }
+        stale
     }
 
     /// The directory itself, or the one that has taken its place as far as is known.
@@ -247,7 +257,9 @@ impl InodeTable {
         // Each move leads to another inode; what leads round in a circle, as no MDT says, ends too.
         for _ in 0..MOVES_FOLLOWED_MAX {
             let Some(next) = current.state().moved_to() else { break };
-            current = self.pin(next);
+            // What has its number is the last one that has taken its place.
+            let by_number = self.pin_node(current.node()).filter(|it| it.fid != current.fid);
+            current = by_number.unwrap_or_else(|| self.pin(next));
         }
         current
     }
@@ -279,24 +291,42 @@ impl InodeTable {
         }
     }
 
-    /// Whether `master`, whose layout is known, has taken the place of the directory `former`; notes it if so.
-    pub(crate) fn note_moved(&self, former: &Inode, master: &Inode) -> bool {
-        if former.fid == master.fid {
-            return false;
-        }
-        let (kept, is_removed) = {
-            let state = former.state();
-            (state.former_stripes(former.fid), state.directory.removed)
-        };
+    /// Whether `master`, whose layout is known, has taken the place of the directory `former`; notes it if so, and that what
+    /// the kernel knows by the number of `former` is `master` from now on, if it can be.
+    pub(crate) fn note_moved(self: &Arc<Self>, former: &Inode, master: &Inode) -> bool {
+        let kept = former.state().former_stripes(former.fid);
         let has_one = master
             .state()
             .master_layout()
             .is_some_and(|(layout, _)| stripes(layout).any(|stripe| kept.contains(&stripe)));
-        let has_moved = has_one && !is_removed;
-        if has_moved {
-            former.state().directory.moved_to = Some(master.fid);
+        has_one && self.note_taken(former, master)
+    }
+
+    /// The same of one that says by itself which FIDs the directory had before ([`sheen_layout::directory::FORMER`]).
+    pub(crate) fn note_moved_as_said(
+        self: &Arc<Self>,
+        former: &Inode,
+        master: &Inode,
+        fids: &[Fid],
+    ) -> bool {
+        fids.contains(&former.fid) && self.note_taken(former, master)
+    }
+
+    fn note_taken(self: &Arc<Self>, former: &Inode, master: &Inode) -> bool {
+        if former.fid == master.fid || former.state().directory.removed {
+            return false;
         }
-        has_moved
+        // An answer from before the move comes late.
+        if master.state().directory.moved_to.is_some() {
+            return false;
+        }
+        former.state().directory.moved_to = Some(master.fid);
+        if let (Some(former), Some(master)) = (self.by_fid(former.fid), self.by_fid(master.fid)) {
+            let is_taken = self.take_number(&former, &master);
+            let (from, to, node) = (former.fid, master.fid, former.node().0);
+            tracing::debug!(%from, %to, %node, is_taken, "a directory was moved");
+        }
+        true
     }
 
     fn put_striping(self: &Arc<Self>, inode: &Inode, striping: Striping) -> Option<Vec<Name>> {

@@ -1,6 +1,7 @@
 //! The path of a FID: one `MDS_GET_INFO` to each MDT that has a part of it.
 
 use bytes::Bytes;
+use sheen_io::logged;
 use sheen_rpc::Call;
 use sheen_types::limits::PATH_BYTES_MAX;
 use sheen_types::{Errno, Fid};
@@ -92,7 +93,8 @@ fn part(answer: Bytes, goes_on: bool) -> Result<PathPart, Errno> {
         return Err(Errno::EPROTO);
     }
     let above = Fid::decode(&mut Reader::new(&answer, ByteOrder::Little));
-    let above = above.map_err(|_| Errno::EPROTO)?;
+    let above =
+        above.map_err(logged!(Errno::EPROTO, "an MDT's answer about a path cannot be read"))?;
     if goes_on && !above.is_of_mdt() {
         return Err(Errno::EPROTO);
     }

@@ -200,9 +200,9 @@ impl Meta {
         self.cache.inodes.note_name_absent(parent, name);
         self.cache.inodes.doubt_striping(child);
         let by = NameInvalidation::Expire;
-        let stale = StaleName { parent: parent.node, name: name.clone(), by };
+        let stale = StaleName { parent: parent.node(), name: name.clone(), by };
         self.cache.kernel_cache.invalidate_names(vec![stale]).await;
-        self.cache.kernel_cache.invalidate_attributes_but_size(parent.node).await;
+        self.cache.kernel_cache.invalidate_attributes_but_size(parent.node()).await;
     }
 
     /// Ends the migration of a directory that has no name left in a stripe of before. `wish` is that by which it began.
@@ -218,7 +218,7 @@ impl Meta {
         let value = wish.to_ea().encode();
         let set = self.setxattr(who, directory, TRUSTED_LMV, Some(value), XattrMode::Any).await;
         self.cache.inodes.doubt_striping(directory);
-        self.cache.kernel_cache.invalidate_attributes_but_size(directory.node).await;
+        self.cache.kernel_cache.invalidate_attributes_but_size(directory.node()).await;
         set
     }
 
@@ -276,9 +276,9 @@ impl Meta {
         changing.end(ChangeOutcome { removed: answer.is_ok(), ..ChangeOutcome::default() });
         let removed = answer.map(|answer| self.changed(&mdt, answer.body.transno, &[parent]));
         let stale =
-            StaleName { parent: parent.node, name: name.clone(), by: NameInvalidation::Expire };
+            StaleName { parent: parent.node(), name: name.clone(), by: NameInvalidation::Expire };
         self.cache.kernel_cache.invalidate_names(vec![stale]).await;
-        self.cache.kernel_cache.invalidate_attributes_but_size(parent.node).await;
+        self.cache.kernel_cache.invalidate_attributes_but_size(parent.node()).await;
         removed
     }
 }

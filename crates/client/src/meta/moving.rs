@@ -14,12 +14,13 @@
 
 use std::time::Duration;
 
+use sheen_layout::directory::{FORMER, read_former};
 use sheen_types::{Errno, Name};
 
 use super::place::Tries;
 use super::{LookupDepth, Meta};
 use crate::cache::{Inode, Pin, Place};
-use crate::types::Credentials;
+use crate::types::{Credentials, FileType};
 
 /// How long is waited before the third question that MDTs have not agreed about, and twice as long before each further one.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -221,14 +222,59 @@ impl Meta {
         if self.fetch_striping(who, &found).await.is_err() {
             return true;
         }
-        if self.cache.inodes.note_moved(directory, &found) {
-            tracing::debug!(from = %directory.fid, to = %found.fid, "a directory was moved");
-            return true;
+        if found.fid == directory.fid {
+            return false;
+        }
+        match self.has_taken_place(directory, &found).await {
+            Ok(has) => has,
+            Err(_) => true,
+        }
+    }
+
+    /// Whether `found`, of which it is known how it lies, has taken the place of `former`; it is noted if so. No RPC while it has
+    /// stripes of that, nor if it was never moved; else one.
+    ///
+    /// # Errors
+    /// Its MDT does not say: a Lustre server does not know, nor does what has moved too often since.
+    async fn has_taken_place(&self, former: &Inode, found: &Inode) -> Result<bool, Errno> {
+        if self.cache.inodes.note_moved(former, found) {
+            return Ok(true);
         }
         // What is made anew has the first version of a layout.
-        let state = found.state();
-        found.fid != directory.fid
-            && state.master_layout().is_some_and(|(layout, _)| layout.version() > 1)
+        let was_moved =
+            found.state().master_layout().is_some_and(|(layout, _)| layout.version() > 1);
+        if !was_moved {
+            return Ok(false);
+        }
+        // Not as the program, which has the directory already: the attribute is one of those that root alone reads.
+        let said = self.getxattr(&Credentials::root(), found, FORMER.as_bytes()).await?;
+        match self.cache.inodes.note_moved_as_said(former, found, &read_former(&said)) {
+            true => Ok(true),
+            false => Err(Errno::ENODATA),
+        }
+    }
+
+    /// What `name` led to when it was looked up last was a directory, and `found` is another one now: whether that has taken its
+    /// place is found out before the kernel knows it. No RPC where nothing was known by that name, or the same.
+    pub(crate) async fn follow_found(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+        name: &Name,
+        found: &Inode,
+    ) {
+        let is_directory = found.file_type().is_none_or(|it| it == FileType::Directory);
+        if !self.mdts.has_several() || !is_directory {
+            return;
+        }
+        let Some(former) = self.cache.inodes.unnamed(parent, name, found.fid) else { return };
+        if self.fetch_striping(who, found).await.is_err() {
+            return;
+        }
+        let has_moved = self.has_taken_place(&former, found).await;
+        if !matches!(has_moved, Err(errno) if errno != Errno::ENODATA) {
+            self.cache.inodes.forget_unnamed(parent, name);
+        }
     }
 
     /// As a lookup, of a directory of which one question at most says how it lies.

@@ -63,7 +63,7 @@ impl Meta {
             (state.begin_change(adds.map(hash), removes.map(hash)), had_attributes)
         };
         if had_attributes {
-            self.cache.kernel_cache.invalidate_attributes_but_size(place.directory.node).await;
+            self.cache.kernel_cache.invalidate_attributes_but_size(place.directory.node()).await;
         }
         ChangeGuard { holder, change }
     }

@@ -117,7 +117,7 @@ impl Meta {
         };
         // No lock that is lost later leads from stripes of before to what the kernel keeps.
         let Some(stale) = stale else { return };
-        let (cache, parent) = (Arc::clone(&self.cache), inode.node);
+        let (cache, parent) = (Arc::clone(&self.cache), inode.node());
         let pinned = self.cache.inodes.pin_node(parent);
         let invalidated = async move {
             // Until the kernel has processed it.

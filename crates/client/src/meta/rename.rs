@@ -34,7 +34,7 @@ type NamePlace<'a> = (&'a Inode, &'a Name);
 type FoundPlace<'a> = (&'a Place<'a>, &'a Name);
 
 fn stale_name((parent, name): NamePlace<'_>, by: NameInvalidation) -> StaleName {
-    StaleName { parent: parent.node, name: name.clone(), by }
+    StaleName { parent: parent.node(), name: name.clone(), by }
 }
 
 impl Meta {
@@ -263,9 +263,9 @@ impl Meta {
             return false;
         }
         let mut state = moved.state();
-        let is_covered = state.is_named(parent.node, name);
+        let is_covered = state.is_named(parent.node(), name);
         if is_covered {
-            state.note_name_moved_by_kernel(parent.node, name);
+            state.note_name_moved_by_kernel(parent.node(), name);
         }
         is_covered
     }

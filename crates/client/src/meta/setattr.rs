@@ -74,7 +74,7 @@ impl Meta {
             (state.begin_own_change(), had_attributes)
         };
         if had_attributes {
-            self.cache.kernel_cache.invalidate_attributes_but_size(inode.node).await;
+            self.cache.kernel_cache.invalidate_attributes_but_size(inode.node()).await;
         }
         let request = MdsReintSetattr { rec_reint, ..MdsReintSetattr::default() };
         let call =

@@ -83,7 +83,7 @@ impl Meta {
             Ok(_) => parent.state().forget_kept_child(name),
             Err(_) => {
                 // It is still there, and nothing covers it any more.
-                let (parent, name) = (parent.node, name.clone());
+                let (parent, name) = (parent.node(), name.clone());
                 let stale = StaleName { parent, name, by: NameInvalidation::Expire };
                 self.cache.kernel_cache.invalidate_names(vec![stale]).await;
             }

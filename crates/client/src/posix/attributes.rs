@@ -70,7 +70,7 @@ impl FileSystem {
         if self.0.was_moved(who, (node, &inode), &answer).await {
             return self.getattr(who, node).await;
         }
-        let is_current = inode.node == node;
+        let is_current = inode.node() == node;
         let answer = answer.map(|stat| Stat { keep: stat.keep && is_current, ..stat });
         if let Ok(stat) = &answer {
             self.0.show_size(&inode, asked_at, &stat.attributes).await;
@@ -347,7 +347,7 @@ impl Mounted {
         }
         if let Some(size) = changes.size {
             inode.state().ask_osts_for_size();
-            self.kernel_cache.truncate_pages(inode.node, size);
+            self.kernel_cache.truncate_pages(inode.node(), size);
             let truncating = inode.begin_truncate(size);
             let cut =
                 |data: Arc<dyn DataFile>| async move { data.truncate(size, now, locking).await };

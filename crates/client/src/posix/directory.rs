@@ -72,12 +72,12 @@ impl FileSystem {
             let Some(last) = names.last() else { return Ok(Vec::new()) };
             if !looks && self.0.asks_at_first(directory, &names) {
                 names.truncate(NAMES_AT_FIRST);
-                self.0.ahead.listed(who.pid, handle, directory.node);
+                self.0.ahead.listed(who.pid, handle, directory.node());
                 return Ok(names.into_iter().map(DirEntryPlus::name_only).collect());
             }
             from = last.next;
             let mut whole = self.0.with_entries(who, directory, names).await;
-            if directory.node != file.pin.node {
+            if directory.node() != file.pin.node() {
                 // As [`Mounted::entry_by`].
                 let found = whole.iter_mut().filter_map(|entry| entry.found.as_mut());
                 found.for_each(|found| found.keep.entry = false);
@@ -223,7 +223,7 @@ impl Mounted {
     fn unseen(&self, parent: &Arc<Inode>, entry: DirEntry) -> DirEntryPlus {
         // Only `.` and `..` are no names to be looked up.
         let name = Name::new(&entry.name).ok();
-        let found = name.map(|name| self.entry_unseen(parent, &name, &entry));
+        let found = name.and_then(|name| self.entry_unseen(parent, &name, &entry));
         DirEntryPlus { entry, found }
     }
 
@@ -274,8 +274,8 @@ impl Mounted {
             return Some(DirEntryPlus { entry, found: None });
         };
         let found = self.entry(who, (parent, &name), &child).await;
-        let found = found.unwrap_or_else(|_| self.entry_unseen(parent, &name, &entry));
-        Some(DirEntryPlus { entry, found: Some(found) })
+        let found = found.ok().or_else(|| self.entry_unseen(parent, &name, &entry));
+        Some(DirEntryPlus { entry, found })
     }
 }
 

@@ -4,7 +4,8 @@
 //! The number of a node is that of its FID ([`crate::cache::inode_number`]), so it leads back to the file
 //! without anything being kept, after another mount, too. A number that no file has, that another inode has
 //! in its place, or that may be that of several FIDs, is `ESTALE`; by the generation the kernel distinguishes
-//! FIDs of one number.
+//! FIDs of one number. A directory that has moved while the kernel knew it keeps the number that it had: the mount leads that
+//! to it as long as it lasts.
 
 use sheen_types::{Errno, Fid};
 
@@ -21,7 +22,8 @@ impl FileSystem {
     #[boxed]
     pub async fn by_number(&self, who: &Credentials, node: NodeId) -> Result<Entry, Errno> {
         let known = self.0.inodes.by_node(node).map(|inode| inode.fid);
-        let fid = known.or_else(|| fid_of_number(node.0)).ok_or(Errno::ESTALE)?;
+        let moved = || self.0.inodes.fid_of_moved(node);
+        let fid = known.or_else(moved).or_else(|| fid_of_number(node.0)).ok_or(Errno::ESTALE)?;
         self.by_fid(who, fid, Some(node)).await
     }
 
@@ -33,7 +35,8 @@ impl FileSystem {
     #[boxed]
     pub async fn parent_of(&self, who: &Credentials, node: NodeId) -> Result<Entry, Errno> {
         let known = self.0.inodes.by_node(node).map(|inode| inode.fid);
-        let fid = known.or_else(|| fid_of_number(node.0)).ok_or(Errno::ESTALE)?;
+        let moved = || self.0.inodes.fid_of_moved(node);
+        let fid = known.or_else(moved).or_else(|| fid_of_number(node.0)).ok_or(Errno::ESTALE)?;
         if fid == Fid::ROOT {
             return Err(Errno::ESTALE);
         }
@@ -48,7 +51,7 @@ impl FileSystem {
         wanted: Option<NodeId>,
     ) -> Result<Entry, Errno> {
         let inode = self.0.inodes.pin(fid);
-        if wanted.is_some_and(|wanted| wanted != inode.node) {
+        if wanted.is_some_and(|wanted| wanted != inode.node()) {
             return Err(Errno::ESTALE);
         }
         self.0.refresh(who, &inode).await.map_err(stale)?;

@@ -94,7 +94,7 @@ impl FileSystem {
             self.0.settings.open_cache().count() == 1 && self.0.meta.caches_new_opens(&parent);
         let create = || self.0.meta.open_create(who, &parent, name, mode, (flags, caches));
         let mut opened = self.0.retry_with_rights(who, &[&parent], create).await?;
-        let node = opened.pin.node;
+        let node = opened.pin.node();
         let child = Arc::clone(&opened.pin);
         let tally = self.0.count_open(&child);
         // As in Lustre, the MDT answers a name that cannot be opened without asking whether it was
@@ -205,7 +205,7 @@ impl FileSystem {
         let length = pieces.iter().map(|piece| piece.len() as u64).sum();
         self.0.heat_up(&file, false, length);
         if !file.bypasses_page_cache {
-            self.0.note_pages_used(file.pin.node, offset, length);
+            self.0.note_pages_used(file.pin.node(), offset, length);
             if length < asked {
                 // The kernel may take this for the file's end.
                 file.pin.state().file.kernel_size.replied(offset.saturating_add(length));
@@ -300,7 +300,7 @@ impl FileSystem {
                 self.0.drop_bypassed_pages(&file.pin, offset, written.into()).await;
             }
             Writer::Program(_) | Writer::Mapping => {
-                self.0.note_pages_used(file.pin.node, offset, written.into());
+                self.0.note_pages_used(file.pin.node(), offset, written.into());
             }
         }
         Ok(written)
@@ -535,7 +535,7 @@ impl Mounted {
         self.wait_for_handoff(&file);
         let keep_pages = self.kernel_cache.has_notifier() && self.may_keep_pages(&file);
         if !keep_pages {
-            self.kernel_cache.forget_pages(file.pin.node);
+            self.kernel_cache.forget_pages(file.pin.node());
         }
         let sends_no_flush = self.needs_no_flush(&file);
         file.sends_no_flush = sends_no_flush;

@@ -184,7 +184,7 @@ impl OpenFile {
     fn record(&self, handle: FileHandle) -> OpenRecord {
         OpenRecord {
             handle: handle.0,
-            node: self.pin.node,
+            node: self.pin.node(),
             flags: self.flags.0,
             owner: (self.who.uid, self.who.gid),
             pid: self.who.pid,

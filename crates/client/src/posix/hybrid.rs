@@ -46,7 +46,7 @@ impl Mounted {
             let state = inode.state();
             state.opens > state.file.bypassing
         };
-        if has_other_handles() || self.kernel_cache.has_pages(inode.node) {
+        if has_other_handles() || self.kernel_cache.has_pages(inode.node()) {
             self.kernel_cache.invalidate_inode(inode, Stale::Pages(range)).await.done().await;
         }
     }

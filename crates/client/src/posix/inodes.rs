@@ -8,7 +8,7 @@ use super::{
     Attributes, Credentials, DirEntry, Entry, FileType, MayCache, Mounted, NameInvalidation,
     NodeId, StaleName, Stat,
 };
-use crate::cache::{Inode, LayoutState, Pin, generation};
+use crate::cache::{Inode, LayoutState, Pin};
 use crate::data::{DataAttributes, DataFile};
 
 impl Mounted {
@@ -39,10 +39,10 @@ impl Mounted {
     /// kernel has dentries of both, of which it has changed one.
     pub(super) async fn names_changed_by(&self, node: NodeId, names: &[&Name]) {
         let Ok(current) = self.pin(node) else { return };
-        if current.node == node {
+        if current.node() == node {
             return;
         }
-        let (parent, by) = (current.node, NameInvalidation::Expire);
+        let (parent, by) = (current.node(), NameInvalidation::Expire);
         let stale = names.iter().map(|name| StaleName { parent, name: (*name).clone(), by });
         self.kernel_cache.invalidate_names(stale.collect()).await;
         self.kernel_cache.invalidate_attributes_but_size(parent).await;
@@ -50,7 +50,7 @@ impl Mounted {
 
     /// An entry that was found by `node`, in whose place `parent` is now: the kernel is notified of names of that alone.
     pub(super) fn entry_by(node: NodeId, parent: &Inode, mut found: Entry) -> Entry {
-        found.keep.entry &= parent.node == node;
+        found.keep.entry &= parent.node() == node;
         found
     }
 
@@ -75,6 +75,8 @@ impl Mounted {
         parent_and_name: (&Inode, &Name),
         inode: &Arc<Inode>,
     ) -> Result<Entry, Errno> {
+        let (parent, name) = parent_and_name;
+        self.meta.follow_found(who, parent, name, inode).await;
         self.fetch_unknown_attributes(who, inode).await?;
         let stat = match needs_true_size(inode) {
             true => match self.stat(who, inode).await {
@@ -100,8 +102,7 @@ impl Mounted {
             true => self.stat(who, inode).await?,
             false => self.stat_without_rpc(inode)?,
         };
-        inode.count_lookups(&mut inode.state(), 1);
-        let (node, generation) = (inode.node, generation(inode.fid));
+        let (node, generation, ()) = self.inodes.count_lookup(inode, |_| ());
         Ok(Entry {
             node,
             generation,
@@ -122,7 +123,17 @@ impl Mounted {
 
     /// The entry of a name that is listed and may not be looked up: its number and type, and what else
     /// is known. Counts as a lookup. No RPC.
-    pub(super) fn entry_unseen(&self, parent: &Inode, name: &Name, listed: &DirEntry) -> Entry {
+    /// `None` of what may have taken the place of a directory that the kernel knows: it is known by that one's number once it was
+    /// looked up.
+    pub(super) fn entry_unseen(
+        &self,
+        parent: &Inode,
+        name: &Name,
+        listed: &DirEntry,
+    ) -> Option<Entry> {
+        if self.inodes.may_have_moved(parent, name, listed.fid) {
+            return None;
+        }
         let inode = self.inodes.pin(listed.fid);
         // The kernel uses it as it uses the reply to a lookup.
         let known = self.stat_without_rpc(&inode).map(|stat| stat.attributes);
@@ -133,24 +144,18 @@ impl Mounted {
         });
         let Entry { node, generation, attributes, .. } =
             self.looked_up((parent, name), &inode, Stat { attributes, keep: false });
-        Entry { node, generation, attributes, keep: MayCache { entry: false, attributes: false } }
+        let keep = MayCache { entry: false, attributes: false };
+        Some(Entry { node, generation, attributes, keep })
     }
 
     fn looked_up(&self, (parent, name): (&Inode, &Name), inode: &Inode, stat: Stat) -> Entry {
         let Stat { attributes, keep } = stat;
-        let covered = {
-            let mut state = inode.state();
-            inode.count_lookups(&mut state, 1);
-            state.keep_name(parent.node, name)
-        };
+        let by = parent.node();
+        let (node, generation, covered) =
+            self.inodes.count_lookup(inode, |state| state.keep_name(by, name));
         let is_timed = attributes.file_type() == FileType::Directory;
         let entry = covered && self.may_keep_name(parent, name, is_timed);
-        Entry {
-            node: inode.node,
-            generation: generation(inode.fid),
-            keep: MayCache { entry, attributes: keep },
-            attributes,
-        }
+        Entry { node, generation, keep: MayCache { entry, attributes: keep }, attributes }
     }
 
     /// Attributes from what is known; those of objects only where our own locks cover them.

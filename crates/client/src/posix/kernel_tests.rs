@@ -162,7 +162,7 @@ fn a_listing_guesses_no_smaller_size_than_was_known_last() {
         file_type: None,
         next: DirCookie(1),
     };
-    let entry = files.entry_unseen(&parent, &name("f"), &listed);
+    let entry = files.entry_unseen(&parent, &name("f"), &listed).unwrap();
     assert_eq!((entry.node, entry.attributes.size), (bench.node, 1 << 20));
     assert!(!entry.keep.attributes && !entry.keep.entry);
 }

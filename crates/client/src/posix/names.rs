@@ -49,7 +49,7 @@ impl FileSystem {
                 Ok(Lookup::Found(Mounted::entry_by(node, &parent, found)))
             }
             None => {
-                let keep = parent.node == node
+                let keep = parent.node() == node
                     && self.0.meta.is_absent(&parent, name)
                     && is_listed(&parent, name);
                 Ok(Lookup::Absent { keep: keep && self.0.may_keep_name(&parent, name, true) })
@@ -61,7 +61,7 @@ impl FileSystem {
     pub fn known_child(&self, parent: NodeId, name: &Name) -> Option<NodeId> {
         let parent = self.0.inodes.by_node(parent)?;
         let fid = parent.state().directory.children.get(name).copied()?;
-        self.0.inodes.by_fid(fid).map(|child| child.node)
+        self.0.inodes.by_fid(fid).map(|child| child.node())
     }
 
     /// The kernel forgets `lookups` lookups of `node`.
@@ -424,7 +424,7 @@ impl Mounted {
         let (names, whole, (directory, has_rights), changed) = {
             let state = child.state();
             let directory = state.file_type() == Some(FileType::Directory);
-            let names = state.is_named(parent.node, name);
+            let names = state.is_named(parent.node(), name);
             // Where our own changes leave the lock, only other clients' changes revoke it.
             let keeps = self.meta.keeps_own_names(&child);
             let changes =

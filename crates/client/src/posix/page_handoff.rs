@@ -36,7 +36,7 @@ impl FileSystem {
             file.pin.state().file.layout_guard.note_end_read();
             let is_given = give(&view.bytes);
             if is_given {
-                self.0.note_pages_used(file.pin.node, 0, view.bytes.len() as u64);
+                self.0.note_pages_used(file.pin.node(), 0, view.bytes.len() as u64);
             }
             drop((handing_off, view));
             // Otherwise reads arrive here and are noted.

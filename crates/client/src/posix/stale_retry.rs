@@ -71,7 +71,7 @@ impl StaleRetry {
         }
         let callers = self.callers.lock();
         let retained = &callers.get(&who.pid)?.retained;
-        let found = retained.iter().rev().find(|retained| retained.pin.node == node)?;
+        let found = retained.iter().rev().find(|retained| retained.pin.node() == node)?;
         Some((found.parent, found.name.clone()))
     }
 }
@@ -139,7 +139,7 @@ impl Mounted {
                 continue;
             }
             let found = self.inodes.pin(pin.fid);
-            let (parent, name, who) = (parent.node, name.clone(), who.clone());
+            let (parent, name, who) = (parent.node(), name.clone(), who.clone());
             self.retain_found(Retained { parent, name, pin, open, who });
             return Ok(Some(found));
         }

@@ -1,6 +1,7 @@
 //! Directories that lie in stripes, on two MDTs that have what a test puts there and refuse names that are elsewhere.
 
 mod making;
+mod moved;
 mod moving;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +11,9 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use sheen_layout::directory::{DirectoryLayout, DirectoryWish, Holder, WishedStripes};
+use sheen_layout::directory::{
+    DirectoryLayout, DirectoryWish, FORMER, Holder, WishedStripes, former_with,
+};
 use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, MdtIndex};
 use sheen_wire::dir::{DirEntry as WireEntry, DirPage, DirPageHeader, HASH_END};
 use sheen_wire::ldlm::{LdlmReply, LdlmRequest};
@@ -18,7 +21,7 @@ use sheen_wire::lmv::{LmvEa, LmvHash};
 use sheen_wire::md::{Bias, MdsOpenFlags, MdtBody, ObdStatfs, Valid};
 use sheen_wire::messages::{
     LdlmEnqueueReply, LdlmIntentGetattr, LdlmIntentGetattrReply, LdlmIntentOpenReply,
-    MdsCloseReply, MdsGetattrReply, MdsReadpageReply, MdsReintCreateReply, MdsReintLinkReply,
+    MdsCloseReply, MdsGetattrReply, MdsGetxattr, MdsGetxattrReply, MdsReadpageReply, MdsReintCreateReply, MdsReintLinkReply,
     MdsReintMigrateReply, MdsReintRenameReply, MdsReintSetattrReply, MdsReintSetxattrReply,
     MdsReintUnlinkReply, MdsStatfsReply, Reply, Request,
 };
@@ -73,6 +76,8 @@ struct Cluster {
     grants_no_names: bool,
     /// What was asked about moves.
     moves: Vec<(u32, Request)>,
+    /// What the master was before, as it says; a Lustre server says nothing.
+    former: Vec<Fid>,
 }
 
 fn layout_of(hash: LmvHash, stripes: &[Fid]) -> DirectoryLayout {
@@ -103,6 +108,20 @@ impl Cluster {
             moves_behind: None,
             grants_no_names: false,
             moves: Vec::new(),
+            former: Vec::new(),
+        }
+    }
+
+    /// The attribute of the directories that a master was before.
+    fn former(&mut self, mdt: u32, asked: &MdsGetxattr) -> Result<MdsGetxattrReply, Errno> {
+        let on = asked.mdt_body.fid1;
+        self.note(mdt, "former", on);
+        assert_eq!(text_of(asked.name.as_ref()), FORMER);
+        let fids = self.former.iter().rev().filter(|_| on == self.master);
+        let eadata = fids.fold(Bytes::new(), |before, fid| former_with(*fid, &before));
+        match eadata.is_empty() {
+            true => Err(Errno::ENODATA),
+            false => Ok(MdsGetxattrReply { eadata, ..Default::default() }),
         }
     }
 
@@ -275,6 +294,7 @@ impl Cluster {
                 }
                 reply.into()
             }
+            Request::MdsGetxattr(asked) => self.former(mdt, asked)?.into(),
             Request::MdsReintMigrate(_) => {
                 self.moves.push((mdt, request.clone()));
                 MdsReintMigrateReply::default().into()
@@ -833,7 +853,7 @@ fn attributes_are_merged_over_stripes_and_kept_under_the_lock_of_each() {
     assert_eq!(Stat::of(&stat(&bench)), Stat { nlink: 6, size: 12288, blocks: 24, mtime: 400 });
     assert_eq!(kinds(&bench.asked()), [(0, "getattr", STRIPES[1])]);
     let stripe = bench.fixture.files.0.inodes.pin(STRIPES[1]);
-    assert_ne!(stripe.node, node);
+    assert_ne!(stripe.node(), node);
 
     // The MDT changes all of them.
     let changes = SetAttributes { mode: Some(0o700), ..SetAttributes::default() };

@@ -180,7 +180,7 @@ impl Saying {
     async fn say(mut self, lnet: &Arc<LNet>) -> Option<Difference> {
         let wrong = self.bulk.moved(lnet, &mut self.reply.typed).await;
         let payload = self.reply.typed.to_bytes(&self.reply.message.header, &self.reply.body);
-        lnet.put_at(self.to, self.portal, self.bits, 0, self.offset, vec![payload]);
+        lnet.put_reply(self.to, self.portal, self.bits, 0, self.offset, vec![payload]);
         for call in self.calls {
             let payload = call.typed.to_bytes(&call.message.header, &call.body);
             lnet.put(self.to, Portal::LDLM_CB_REQUEST, self.bits, 0, vec![payload]);
@@ -223,7 +223,7 @@ impl Answering {
         let reply = Reply::from(ObdPingReply::default());
         let bytes = reply.to_bytes(&MessageHeader::default(), &body);
         let portal = reply_portal(delivery.portal);
-        self.lnet.put_at(delivery.from, portal, bits, 0, EARLY_REPLY_BYTES, vec![bytes]);
+        self.lnet.put_reply(delivery.from, portal, bits, 0, EARLY_REPLY_BYTES, vec![bytes]);
     }
 }
 

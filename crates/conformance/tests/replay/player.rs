@@ -120,7 +120,7 @@ impl Receiver for Answering {
         let early = message.header.flags.contains(HeaderFlags::AT_SUPPORT);
         let offset = if early { sheen_rpc::import::EARLY_REPLY_BYTES } else { 0 };
         let portal = reply_portal(delivery.portal);
-        self.lnet.put_at(delivery.from, portal, bits, 0, offset, vec![bytes]);
+        self.lnet.put_reply(delivery.from, portal, bits, 0, offset, vec![bytes]);
         self.calls.came.lock().push((delivery.portal, message, body));
     }
 }

@@ -52,10 +52,12 @@ impl DirectoryLayout {
             return Err(nothing);
         };
         let LmvHash(hash) = match change {
-            LayoutChange::Migration | LayoutChange::Split => self.hash,
-            // The flags are the directory's, not those of how names choose.
+            LayoutChange::Split => self.hash,
+            // Where stripes go, no flag but that one stays, as in Lustre: it may be overstriped no more.
+            LayoutChange::Migration => LmvHash(self.hash.0 & (LmvHash::TYPE_MASK | LmvHash::FIXED)),
+            // The flag is the directory's, not that of how names choose.
             LayoutChange::Merge => {
-                LmvHash(self.hash.0 & !LmvHash::TYPE_MASK | self.moving.1.0 & LmvHash::TYPE_MASK)
+                LmvHash(self.hash.0 & LmvHash::FIXED | self.moving.1.0 & LmvHash::TYPE_MASK)
             }
         };
         let left = &stripes[..self.leaving().start as usize];

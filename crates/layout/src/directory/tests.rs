@@ -376,6 +376,19 @@ fn a_merge_to_another_hash_ends_with_that_hash() {
     assert_eq!(hash, LmvHash(LmvHash::CRUSH.0 | LmvHash::FIXED));
 }
 
+/// As Lustre's `lod_dir_layout_shrink`.
+#[test]
+fn a_directory_whose_stripes_go_is_overstriped_no_more() {
+    for index in [MERGE, MIGRATION_TO_ONE] {
+        let mut ea = layout(MASTERS[index]).to_ea();
+        let LmvEa::Stripes { header, .. } = &mut ea else { panic!("a layout") };
+        header.hash_type.0 |= LmvHash::OVERSTRIPED;
+        let changing = DirectoryLayout::from_ea(&ea).expect("a layout");
+        let hash = changing.finished().expect("an end").hash();
+        assert_eq!(hash, layout(MASTERS[index]).finished().expect("an end").hash(), "{index}");
+    }
+}
+
 #[test]
 fn only_a_master_that_does_not_change_migrates_and_only_one_that_changes_ends() {
     let target = || MigrationTarget {

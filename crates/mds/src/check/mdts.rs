@@ -213,7 +213,8 @@ impl<'a> Mdts<'a> {
         None
     }
 
-    /// The changes over several MDTs that are not complete; what is wrong with those.
+    /// The changes over several MDTs that are not complete; what is wrong with those. One of which all participants have their
+    /// parts is complete, as is one that any of them notes as such: its records are only not removed yet.
     ///
     /// # Errors
     /// Those of the stores.
@@ -231,15 +232,23 @@ impl<'a> Mdts<'a> {
         }
         let mut seen = BTreeSet::new();
         for record in known.iter().flat_map(ChangesAtRest::records) {
-            incomplete.insert(record.id);
+            let is_noted = known.iter().any(|it| it.notes_as_complete(record.id));
             for part in &record.parts {
-                let Some(at) = self.of(part.mdt.0.into()) else { continue };
-                if known[at].has(record.id) || !seen.insert((record.id, part.mdt)) {
+                let Some(at) = self.of(part.mdt.0.into()) else {
+                    // Its MDT may have it, or never have got it.
+                    incomplete.extend((!is_noted).then_some(record.id));
+                    continue;
+                };
+                if known[at].has(record.id) {
                     continue;
                 }
-                let fid = part.updates.first().map_or(Fid::ZERO, |update| update.fid);
-                let text = format!("its part of change {} over several MDTs is missing", record.id);
-                faults.push((part.mdt, fid, text));
+                incomplete.insert(record.id);
+                if seen.insert((record.id, part.mdt)) {
+                    let fid = part.updates.first().map_or(Fid::ZERO, |update| update.fid);
+                    let text =
+                        format!("its part of change {} over several MDTs is missing", record.id);
+                    faults.push((part.mdt, fid, text));
+                }
             }
         }
         Ok((incomplete, faults))

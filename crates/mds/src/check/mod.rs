@@ -75,6 +75,11 @@ pub struct UsedObject {
 pub struct Paths(HashMap<Fid, (Fid, Vec<u8>)>);
 
 impl Paths {
+    /// Of each inode its parent and name.
+    pub(crate) fn new(names: HashMap<Fid, (Fid, Vec<u8>)>) -> Self {
+        Self(names)
+    }
+
     /// A path of an inode from the root of the file system; what cannot be shown in a line is escaped.
     #[must_use]
     pub fn of(&self, fid: Fid) -> String {
@@ -97,7 +102,8 @@ impl Paths {
         format!("/{}", parts.join("/"))
     }
 
-    fn within(&self, directory: Fid, name: &[u8]) -> String {
+    /// The path of a name in a directory.
+    pub(crate) fn within(&self, directory: Fid, name: &[u8]) -> String {
         let above = self.of(directory);
         format!("{}/{}", above.trim_end_matches('/'), shown(name))
     }
@@ -132,7 +138,8 @@ pub struct Report {
     pub survey: u64,
     /// How far each MDT has come.
     pub progress: Vec<Progress>,
-    /// Changes over several MDTs whose records are kept: a start of the MDTs completes them.
+    /// Changes over several MDTs of which a participant lacks its part, or may lack it, as its store is not here. A start of all
+    /// MDTs completes them. Records that are kept of complete changes do not count.
     pub incomplete: Vec<ChangeId>,
     /// Whether any of them knows an MDT whose store was not among those that were checked.
     pub some_missing: bool,
@@ -475,7 +482,12 @@ impl Walk<'_> {
             let Home::Here(at) = self.mdts.home(fid) else { continue };
             let attributes = match self.mdts.store(at).recorded_attributes(fid) {
                 Ok(attributes) => attributes,
-                Err(StoreError::NoObject(_)) if fid != Fid::ROOT => continue,
+                Err(StoreError::NoObject(_)) => {
+                    if fid == Fid::ROOT {
+                        self.fault(at, fid, "the root directory is missing");
+                    }
+                    continue;
+                }
                 Err(error) => return Err(error),
             };
             let elsewhere = self.names_on_missing(fid)?;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use sheen_io::logged;
 use sheen_rpc::{Answer, Bulk, Call, Channel, RpcError};
 use sheen_target::{Target, Wait, while_waiting};
 use sheen_types::{Errno, Fid, MdtIndex, Name};
@@ -16,6 +17,7 @@ use sheen_wire::out::{
 use crate::Mdt;
 use crate::directory::Child;
 use crate::participant::KeyRef;
+use crate::xattrs::XattrsOf;
 
 /// Bytes set aside for results: of an exclusion, with access lists and layouts; of anything else.
 pub(super) const EXCLUSION_BYTES: u32 = 32 << 10;
@@ -103,11 +105,15 @@ pub(super) fn results_of(
 ) -> Result<Vec<UpdateResult>, NotDone> {
     let answer = answer.map_err(|error| match error {
         RpcError::Errno(errno) => NotDone::Refused(errno),
-        _ => NotDone::Unknown,
+        lost => {
+            tracing::warn!(error = %lost, "no answer of another MDT: whether it has done it is not known");
+            NotDone::Unknown
+        }
     })?;
     let Reply::OutUpdate(reply) = answer.reply else { return Err(NotDone::Unknown) };
     let results = UpdateResults::decode(&reply.object_update_reply);
-    let results = results.map_err(|_| NotDone::Unknown)?.results;
+    let results =
+        results.map_err(logged!(NotDone::Unknown, "another MDT's results cannot be read"))?.results;
     let refused = results.iter().find_map(|result| Errno::from_status(result.status));
     match refused {
         Some(errno) => Err(NotDone::Refused(errno)),
@@ -119,7 +125,8 @@ pub(super) fn results_of(
 /// Reads a result that has one form.
 pub(super) fn read<T: Wire>(result: Option<&UpdateResult>) -> Result<T, Errno> {
     let data = &result.ok_or(Errno::EPROTO)?.data;
-    T::decode(&mut Reader::new(data, ByteOrder::Little)).map_err(|_| Errno::EPROTO)
+    T::decode(&mut Reader::new(data, ByteOrder::Little))
+        .map_err(logged!(Errno::EPROTO, "another MDT's answer cannot be read"))
 }
 
 impl Mdt {
@@ -154,7 +161,12 @@ impl Mdt {
     ) -> Result<Vec<UpdateResult>, Errno> {
         self.until_configured(mdt).await?;
         let channel = self.partner(mdt)?;
-        let request = || request_of(updates, result_bytes, order).map_err(|_| Errno::E2BIG);
+        let request = || {
+            request_of(updates, result_bytes, order).map_err(logged!(
+                Errno::E2BIG,
+                "a question for another MDT is larger than a message"
+            ))
+        };
         let answer = call_until_let_in(&*channel, request()?, request);
         let answer = while_waiting(Wait::Mdt, answer).await;
         Ok(results_of(answer, updates.len())?)
@@ -172,10 +184,13 @@ impl Mdt {
     ) -> Result<Option<Child>, Errno> {
         let mdt = self.mdt_of(target, directory).await?;
         if mdt.0 == self.index {
-            self.directory(directory)?;
-            self.check_place(directory, name.as_bytes())?;
+            let read = || {
+                self.directory(directory)?;
+                self.check_place(directory, name.as_bytes())?;
+                self.find(directory, name)
+            };
             let key = KeyRef::Name(directory, name.as_bytes());
-            return self.exclusion.remote.shown(key, || self.find(directory, name)).await;
+            return self.exclusion.remote.shown(key, read).await;
         }
         let asked = ObjectUpdate::index_lookup(directory, name);
         match self.ask(mdt, &[asked], RESULT_BYTES, Order::InTurn).await {
@@ -187,6 +202,16 @@ impl Mdt {
             Err(Errno::ENOENT) => Ok(None),
             Err(errno) => Err(errno),
         }
+    }
+
+    /// An extended attribute of an inode of this MDT, as other MDTs see it: of a change, when all of it is applied. Never called by an
+    /// operation that holds something.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(super) async fn shown_xattr(&self, inode: Fid, name: &str) -> Result<Option<Bytes>, Errno> {
+        let read = || self.store.xattr_of(inode, name);
+        self.exclusion.remote.shown(KeyRef::Inode(inode), read).await
     }
 
     /// An extended attribute of an inode of another MDT, which is excluded; or that never changes, of one that is not.
@@ -225,7 +250,9 @@ impl Mdt {
         let asked = ObjectUpdate::parents(directory);
         let results = self.ask(mdt, &[asked], EXCLUSION_BYTES, Order::Awaited).await?;
         let data: &Bytes = &results.first().ok_or(Errno::EPROTO)?.data;
-        Ok(Parents::decode(data).map_err(|_| Errno::EPROTO)?.above)
+        Ok(Parents::decode(data)
+            .map_err(logged!(Errno::EPROTO, "another MDT's answer about parents cannot be read"))?
+            .above)
     }
 }
 
@@ -253,4 +280,33 @@ pub(super) fn child_of(found: &NamedInode) -> Result<Option<Child>, Errno> {
     }
     let kind = sheen_store::FileKind::from_mode(found.mode).ok_or(Errno::EPROTO)?;
     Ok(Some(Child { fid: found.fid, kind }))
+}
+
+#[cfg(test)]
+mod tests {
+    use sheen_target::testing::logged as lines_of;
+    use sheen_types::Xid;
+    use sheen_wire::messages::OutUpdateReply;
+    use sheen_wire::ptlrpc::PtlrpcBody;
+
+    use super::*;
+
+    #[test]
+    fn why_it_is_not_known_whether_another_mdt_has_done_something_is_logged() {
+        lines_of(|lines| {
+            assert!(matches!(results_of(Err(RpcError::Evicted), 1), Err(NotDone::Unknown)));
+            assert_eq!(lines.with(&RpcError::Evicted.to_string()).len(), 1);
+            let object_update_reply = Bytes::from_static(b"no results");
+            let reply = OutUpdateReply { object_update_reply, ..OutUpdateReply::default() };
+            let answer = Answer {
+                xid: Xid(1),
+                body: PtlrpcBody::default(),
+                reply: Reply::OutUpdate(Box::new(reply)),
+                bulk: Vec::new(),
+                connection: 1,
+            };
+            assert!(matches!(results_of(Ok(answer), 1), Err(NotDone::Unknown)));
+            assert_eq!(lines.with("another MDT's results cannot be read").len(), 1);
+        });
+    }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sheen_io::logged;
 use sheen_rpc::RpcError;
 use sheen_target::{ReplyRecording, Target, Wait, store_errno, while_waiting};
 use sheen_types::futures::all;
@@ -200,7 +201,9 @@ impl Mdt {
     ) -> Result<PartAnswer, Option<Errno>> {
         let channel = self.known_partner(mdt).map_err(Some)?;
         let request = || request_of(updates, RESULT_BYTES, Order::Part);
-        let call = request().map_err(|_| Some(Errno::E2BIG))?;
+        let call = request()
+            .map_err(logged!(Errno::E2BIG, "a part is larger than a message"))
+            .map_err(Some)?;
         let answer = call_until_let_in(&*channel, call, request).await;
         if matches!(answer, Err(RpcError::Shutdown)) {
             return Err(None);

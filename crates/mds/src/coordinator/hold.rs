@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use sheen_io::logged;
 use sheen_rpc::ImportState;
 use sheen_store::FileKind;
 use sheen_target::{Incarnation, Target, Wait, while_waiting};
@@ -217,7 +218,7 @@ impl Mdt {
 
 /// Whether an MDT is away and is being reached again. Where nothing is under way it is asked: that wakes an idle connection, and one
 /// that is closed says so. An MDT that has refused this one for good looks like one that is away, and is waited for, too.
-fn comes_back(state: ImportState) -> bool {
+pub(super) fn comes_back(state: ImportState) -> bool {
     use ImportState::{Connecting, Disconn, Recover, Replay, ReplayLocks, ReplayWait};
     matches!(state, Disconn | Connecting | Replay | ReplayLocks | ReplayWait | Recover)
 }
@@ -260,7 +261,8 @@ impl DistributedHold {
         let excluded = match mdt == own.mdt {
             true => self.mdt.exclude(target, own, &exclude).await?,
             false => {
-                let update = ObjectUpdate::exclude(&exclude).map_err(|_| Errno::E2BIG)?;
+                let update = ObjectUpdate::exclude(&exclude)
+                    .map_err(logged!(Errno::E2BIG, "an exclusion is larger than a message"))?;
                 // The rename lock waits for no place: what has it excludes names, which does, and one asks for it at a time.
                 let order = match exclude.flags.contains(ExcludeFlags::RENAMES) {
                     true => Order::Awaited,
@@ -268,7 +270,10 @@ impl DistributedHold {
                 };
                 let results = self.mdt.ask(mdt, &[update], EXCLUSION_BYTES, order).await?;
                 let data = &results.first().ok_or(Errno::EPROTO)?.data;
-                Excluded::decode(data).map_err(|_| Errno::EPROTO)?
+                Excluded::decode(data).map_err(logged!(
+                    Errno::EPROTO,
+                    "another MDT's answer to an exclusion cannot be read"
+                ))?
             }
         };
         if excluded.names.len() != asked.len() {

@@ -16,12 +16,15 @@
 mod directory;
 mod end;
 mod inode;
+mod wanted;
 
+use sheen_io::logged;
 use sheen_layout::directory::{DirectoryLayout, DirectoryWish, LayoutChange};
 use sheen_store::FileKind;
 use sheen_target::Context;
 use sheen_types::{Errno, Fid, Name, Timestamp};
 
+use self::wanted::Bound;
 use super::ask::Order;
 use super::hold::{DistributedHold, ExclusionRequest};
 use super::move_name::NameMoved;
@@ -30,7 +33,7 @@ use crate::caller::{Caller, Capability, May};
 use crate::directory::Child;
 use crate::inode::Inode;
 use crate::striped::{parse_layout, stripes};
-use crate::xattrs::{LMV, XattrsOf};
+use crate::xattrs::LMV;
 
 /// How often it is tried to move a name of which something changes at the same time each time.
 const TRIES_MAX: usize = 16;
@@ -42,6 +45,8 @@ pub(crate) struct Migration<'a> {
     pub(crate) name: &'a Name,
     /// What the client has chosen for the new master of a directory.
     pub(crate) new: Fid,
+    /// What the client takes the inode for, if it has said so: a directory is asked of another MDT than anything else.
+    pub(crate) kind: Option<FileKind>,
     pub(crate) caller: Caller,
     pub(crate) now: Timestamp,
     /// What the name stands for stays where it is.
@@ -72,24 +77,29 @@ impl Mdt {
     ///
     /// # Errors
     /// [`Errno::EALREADY`] if it is where it belongs, [`Errno::ENOENT`] if it is absent, [`Errno::EBUSY`] while its directory, or it
-    /// itself, is split or merged, [`Errno::EAGAIN`] if it never stays as it is, [`Errno::EPERM`] for a directory that migrates by another wish, [`Errno::ESTALE`] if this is not the MDT to ask, and those of
-    /// the MDTs.
+    /// itself, is split or merged, [`Errno::EAGAIN`] if it never stays as it is, or is another directory than it was, [`Errno::EPERM`] for a directory that migrates by another wish,
+    /// [`Errno::ESTALE`] if this is not the MDT to ask, as the name stands for something else by now, [`Errno::EINPROGRESS`] while an MDT is away, and those of the MDTs.
     pub(crate) async fn migrate_name(
         &self,
         context: &Context,
         asked: &Migration<'_>,
     ) -> Result<(), Errno> {
+        let mut bound = Bound::default();
         for _ in 0..TRIES_MAX {
-            let places = self.places_of(context, asked).await?;
-            let (source, target) = (places.source, places.target);
-            let Some(child) = self.find_or_none(context, source, asked.name).await? else {
-                let is_there = source != target
-                    && self.find_or_none(context, target, asked.name).await?.is_some();
-                return Err(if is_there { Errno::EALREADY } else { Errno::ENOENT });
+            let places = self.while_wanted(context, self.places_of(context, asked)).await?;
+            let looked = self.while_wanted(context, self.find_in(context, &places, asked.name));
+            let child = match looked.await {
+                // The layout has changed meanwhile.
+                Err(Errno::ESTALE) => continue,
+                found => found?,
             };
+            if asked.kind.is_some_and(|kind| is_directory(kind) != is_directory(child.kind)) {
+                return Err(Errno::ESTALE);
+            }
             let step = match child.kind {
                 _ if asked.names_only => Step::NameAlone,
                 FileKind::Directory => {
+                    bound.check(&places, child.fid)?;
                     self.migrate_directory(context, asked, &places, child).await?
                 }
                 _ => self.migrate_inode(context, asked, &places, child).await?,
@@ -105,6 +115,25 @@ impl Mdt {
             }
         }
         Err(Errno::EAGAIN)
+    }
+
+    /// What a name stands for that is still where it was.
+    ///
+    /// # Errors
+    /// [`Errno::EALREADY`] if it is where it belongs, [`Errno::ENOENT`] if it is in neither place, those of the MDTs.
+    async fn find_in(
+        &self,
+        context: &Context,
+        places: &Places,
+        name: &Name,
+    ) -> Result<Child, Errno> {
+        let (source, target) = (places.source, places.target);
+        if let Some(child) = self.find_or_none(context, source, name).await? {
+            return Ok(child);
+        }
+        let is_there =
+            source != target && self.find_or_none(context, target, name).await?.is_some();
+        Err(if is_there { Errno::EALREADY } else { Errno::ENOENT })
     }
 
     /// What a name stands for; nothing in a directory that is gone.
@@ -167,7 +196,9 @@ impl Mdt {
         };
         let stripes = stripes(&layout);
         let stripe = |number: u32| stripes.get(number as usize).copied().ok_or(Errno::ESTALE);
-        let places = layout.places(asked.name.as_bytes()).map_err(|_| Errno::EBADF)?;
+        let places = layout
+            .places(asked.name.as_bytes())
+            .map_err(logged!(Errno::EBADF, "the layout of a directory has no place for a name"))?;
         let target = stripe(places.now)?;
         let source = places.before.map_or(Ok(target), stripe)?;
         match layout.change() {
@@ -190,11 +221,15 @@ impl Mdt {
     ) -> Result<Option<DirectoryLayout>, Errno> {
         let mdt = self.mdt_of(&context.target, directory).await?;
         let value = match mdt.0 == self.index {
-            true => self.store.xattr_of(directory, LMV)?,
+            true => self.shown_xattr(directory, LMV).await?,
             false => self.remote_xattr(mdt, directory, LMV, order).await?,
         };
         value.map(|value| parse_layout(directory, &value)).transpose()
     }
+}
+
+fn is_directory(kind: FileKind) -> bool {
+    kind == FileKind::Directory
 }
 
 impl Migration<'_> {

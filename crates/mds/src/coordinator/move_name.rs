@@ -3,6 +3,7 @@
 //! Programs see nothing of it: neither times nor numbers of links change but those by which each stripe counts its
 //! subdirectories.
 
+use sheen_io::logged;
 use sheen_layout::directory::{DirectoryLayout, Holder, NamePlaces};
 use sheen_target::ReplyRecording;
 use sheen_types::{Errno, Fid, Name};
@@ -108,7 +109,10 @@ fn move_of(layout: &DirectoryLayout, name: &Name) -> Result<Option<Move>, Errno>
         let fid = stripes.get(number as usize).copied().filter(|fid| fid.is_of_mdt());
         fid.map(|fid| (number, fid)).ok_or(Errno::ENOENT)
     };
-    match layout.places(name.as_bytes()).map_err(|_| Errno::EBADF)? {
+    match layout
+        .places(name.as_bytes())
+        .map_err(logged!(Errno::EBADF, "the layout of a directory has no place for a name"))?
+    {
         NamePlaces { before: None, .. } => Ok(None),
         NamePlaces { now, before: Some(before) } => {
             Ok(Some(Move { from: stripe(before)?, to: stripe(now)? }))

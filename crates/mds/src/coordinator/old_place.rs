@@ -8,7 +8,7 @@ use super::ask::Order;
 use super::hold::{DistributedHold, ExclusionRequest};
 use crate::Mdt;
 use crate::caller::{Caller, May};
-use crate::striped::{OldPlace, old_place, parse_layout, stripes_in};
+use crate::striped::{OldPlace, old_place, parse_layout};
 use crate::xattrs::LMV;
 
 /// How often it is looked where a name may be of a directory whose changes end and begin meanwhile.
@@ -62,14 +62,12 @@ impl Mdt {
             let Some(old) = self.old_place(directory, name.as_bytes())? else { return Ok(None) };
             let parent = self.directory(directory)?;
             caller.may(&*self.store, directory, &parent.attributes, May::EXEC)?;
-            let stripe = self.stripe_of(context, old).await?;
-            let wanted = ExclusionRequest::default().added(directory, name).added(stripe, name);
-            let wanted = inodes.iter().fold(wanted, |wanted, inode| wanted.inode(*inode));
-            let held = self.hold_distributed(context.into(), wanted).await?;
+            let held = self.hold_both(context, old, (directory, name), inodes).await;
             if self.old_place(directory, name.as_bytes())? != Some(old) {
                 // The change has ended, or another one has begun, before it was excluded.
                 continue;
             }
+            let (held, stripe) = held?;
             let own = context.target.incarnation();
             let number = held.exclusion_on(own.mdt).ok_or(Errno::EPROTO)?.number;
             let held = NewNameHold { held, own: (own, number) };
@@ -79,6 +77,20 @@ impl Mdt {
             };
         }
         Err(Errno::ESTALE)
+    }
+
+    /// Excludes a name in both of its places, with inodes, and says which the stripe of before is.
+    async fn hold_both(
+        &self,
+        context: &Context,
+        old: OldPlace,
+        (directory, name): (Fid, &Name),
+        inodes: &[Fid],
+    ) -> Result<(DistributedHold, Fid), Errno> {
+        let stripe = self.stripe_of(context, old).await?;
+        let wanted = ExclusionRequest::default().added(directory, name).added(stripe, name);
+        let wanted = inodes.iter().fold(wanted, |wanted, inode| wanted.inode(*inode));
+        Ok((self.hold_distributed(context.into(), wanted).await?, stripe))
     }
 
     /// Whether a name may be added to a directory here that is held: both of its places are, if it has two.
@@ -133,10 +145,11 @@ impl Mdt {
     /// The stripes of a master, on whatever MDT it lies; none of what is no master.
     async fn stripes_on_any_mdt(&self, context: &Context, master: Fid) -> Result<Vec<Fid>, Errno> {
         let mdt = self.mdt_of(&context.target, master).await?;
-        if mdt.0 == self.index {
-            return stripes_in(&*self.store, master);
-        }
-        let value = match self.remote_xattr(mdt, master, LMV, Order::InTurn).await {
+        let value = match mdt.0 == self.index {
+            true => self.shown_xattr(master, LMV).await,
+            false => self.remote_xattr(mdt, master, LMV, Order::InTurn).await,
+        };
+        let value = match value {
             // It has become another one, or is gone.
             Err(Errno::ENOENT) => None,
             value => value?,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use sheen_io::{BoxFuture, within};
+use sheen_io::{BoxFuture, logged, within};
 use sheen_rpc::{Call, CallKind, ImportState};
 use sheen_store::Transaction;
 use sheen_target::{Completion, EACH_LINE, Incarnation, Redo, Target, store_errno};
@@ -71,7 +71,10 @@ impl RecordsBeingRead {
             }
             if self.begun.len() == piece.total as usize {
                 let whole: Bytes = std::mem::take(&mut self.begun).freeze();
-                self.records.push(UpdateRecord::decode(&whole).map_err(|_| Errno::EPROTO)?);
+                self.records.push(UpdateRecord::decode(&whole).map_err(logged!(
+                    Errno::EPROTO,
+                    "another MDT's update record cannot be read"
+                ))?);
                 self.after = piece.id;
             }
         }
@@ -158,7 +161,10 @@ impl Mdt {
             ImportState::Full => CallKind::NoResend,
             _ => CallKind::Recovery,
         };
-        let call = request_of(&[update], result_bytes, Order::Awaited).map_err(|_| Errno::E2BIG)?;
+        let call = request_of(&[update], result_bytes, Order::Awaited).map_err(logged!(
+            Errno::E2BIG,
+            "a question for another MDT is larger than a message"
+        ))?;
         let answer = channel.call(Call { kind, ..call });
         let answer = within(&*target.world().clock, ANSWERS_WITHIN, answer).await;
         // What was agreed on before is not known to hold on.
@@ -177,7 +183,10 @@ impl Mdt {
             let room = PARAM_BYTES_MAX as u32 + RESULT_BYTES;
             let results = self.ask_in_recovery(target, mdt, asked, room).await?;
             let said = Recovered::decode(&results.first().ok_or(Errno::EPROTO)?.data);
-            let said = said.map_err(|_| Errno::EPROTO)?;
+            let said = said.map_err(logged!(
+                Errno::EPROTO,
+                "another MDT's answer in recovery cannot be read"
+            ))?;
             target.note_incarnation(Incarnation { mdt, starts: said.starts });
             // It may have said so before, and the removal of the records was lost here.
             let Complete { upto, except } = said.complete.clone();
@@ -211,7 +220,8 @@ impl Mdt {
     ) -> Result<(), Errno> {
         let starts = target.incarnation().starts;
         let part = SentPart { starts, exclusion: 0, record: record.clone() };
-        let update = ObjectUpdate::record(&part).map_err(|_| Errno::E2BIG)?;
+        let update = ObjectUpdate::record(&part)
+            .map_err(logged!(Errno::E2BIG, "a part is larger than a message"))?;
         self.note_incarnation_of(target, mdt);
         match self.ask_in_recovery(target, mdt, update, RESULT_BYTES).await {
             Ok(results) => {

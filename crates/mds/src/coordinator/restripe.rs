@@ -2,7 +2,7 @@
 //! `mdd_dir_layout_split`, `lod_dir_layout_shrink`). What is between is `restripe`'s.
 
 use bytes::Bytes;
-use sheen_layout::directory::{DirectoryLayout, DirectoryWish, Holder};
+use sheen_layout::directory::{DirectoryLayout, DirectoryWish, Holder, former_with};
 use sheen_target::{ReplyRecording, store_errno};
 use sheen_types::{Errno, Fid, InodeBits, MdtIndex, Name, Timestamp};
 use sheen_wire::lmv::LmvHash;
@@ -17,7 +17,7 @@ use crate::caller::Caller;
 use crate::inode::Inode;
 use crate::restripe::RestripePlan;
 use crate::striped::{layout_in, stripe_like, stripe_name};
-use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, DEFAULT_LMV, LINK, LMV, LOV, XattrsOf};
+use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, DEFAULT_LMV, FORMER, LINK, LMV, LOV, XattrsOf};
 use crate::{Mdt, dot_lustre, xattrs};
 
 /// What clients keep of a directory whose layout changes, or of a stripe of it.
@@ -94,11 +94,17 @@ impl Mdt {
                 }
                 (Some(layout), RestripePlan::Split { hash, added }) => {
                     let added = self.new_fids(by.target(), added).await?;
-                    let changed = layout.split_to(*hash, &added).map_err(|_| Errno::EINVAL)?;
+                    let changed = layout.split_to(*hash, &added).map_err(sheen_io::logged!(
+                        Errno::EINVAL,
+                        "a directory cannot be split so"
+                    ))?;
                     self.relayout(by, wanted, (layout, &changed)).await?
                 }
                 (Some(layout), RestripePlan::Merge { hash, count }) => {
-                    let changed = layout.merge_to(*hash, *count).map_err(|_| Errno::EINVAL)?;
+                    let changed = layout.merge_to(*hash, *count).map_err(sheen_io::logged!(
+                        Errno::EINVAL,
+                        "a directory cannot be merged so"
+                    ))?;
                     self.relayout(by, wanted, (layout, &changed)).await?
                 }
                 (None, RestripePlan::Merge { .. }) => return Err(Errno::EALREADY),
@@ -122,7 +128,8 @@ impl Mdt {
         let Restripe { parent, name, directory, new_master, now, .. } = *wanted;
         let mdt = MdtIndex(self.index);
         let layout = DirectoryLayout::split_of_plain(mdt, directory, hash, added);
-        let layout = layout.map_err(|_| Errno::EINVAL)?;
+        let layout =
+            layout.map_err(sheen_io::logged!(Errno::EINVAL, "a directory cannot be split so"))?;
         let request = ExclusionRequest::default().removed(parent, name).changed(directory, ALL);
         let held = self.hold_distributed(by, request).await?;
         let of_parent = layout_in(&held, parent)?;
@@ -251,6 +258,8 @@ impl Parts<'_> {
             names.iter().map(|name| ((*name).to_owned(), value(name))).collect();
         may_be_read(all.iter().map(|(_, value)| value))?;
         all.push((LMV.to_owned(), layout.to_ea().encode()));
+        let before = whole.xattrs.get(FORMER);
+        all.push((FORMER.to_owned(), former_with(directory, &before.clone().unwrap_or_default())));
         self.create(master, &all, (parent, name)).await?;
         self.delete_name(parent, name).await?;
         self.insert_name(parent, name, child(master.fid)).await?;
@@ -261,6 +270,10 @@ impl Parts<'_> {
         self.add(directory, ObjectUpdate::xattr_set(directory, LMV, &of)).await?;
         for name in names.iter().filter(|name| !SHARED.contains(name)) {
             self.add(directory, ObjectUpdate::xattr_del(directory, name)).await?;
+        }
+        if before.is_some() {
+            // It is the master's.
+            self.add(directory, ObjectUpdate::xattr_del(directory, FORMER)).await?;
         }
         self.add(directory, ObjectUpdate::link_del(directory, parent, name)).await?;
         self.add(directory, ObjectUpdate::link_add(directory, master.fid, &first)).await?;
@@ -325,7 +338,10 @@ impl Parts<'_> {
             self.add(*fid, ObjectUpdate::xattr_set(*fid, LMV, &of)).await?;
             return Ok(RestripeEnd::NotYet);
         }
-        let finished = layout.finished().map_err(|_| Errno::EINVAL)?;
+        let finished = layout.finished().map_err(sheen_io::logged!(
+            Errno::EINVAL,
+            "a split or merge cannot end with this layout"
+        ))?;
         self.set_layout(held, master, &finished).await?;
         for (number, fid) in leaving {
             let name = stripe_name(fid, number)?;

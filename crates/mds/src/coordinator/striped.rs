@@ -1,6 +1,7 @@
 //! Directories with stripes: made, changed, and what their removal takes with it. One change over the MDTs of all stripes.
 
 use bytes::Bytes;
+use sheen_io::logged;
 use sheen_layout::directory::DirectoryLayout;
 use sheen_store::{AttributePatch, FileKind};
 use sheen_target::{Context, ReplyRecording};
@@ -39,7 +40,7 @@ impl Mdt {
         }
         let stripes = self.new_fids(&context.target, &plan.mdts).await?;
         let layout = DirectoryLayout::new(MdtIndex(self.index), plan.hash, stripes.clone());
-        let layout = layout.map_err(|_| Errno::EINVAL)?;
+        let layout = layout.map_err(logged!(Errno::EINVAL, "stripes that make no directory"))?;
         let mut old = None;
         loop {
             let wanted = ExclusionRequest::default().added(parent, name).added_in(old, name);

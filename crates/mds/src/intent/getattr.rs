@@ -145,7 +145,7 @@ impl Mdt {
         };
         let guard = match enqueue.waits {
             true => locks::read(context, fid, bits, more).await?,
-            false => locks::read_what_is_free(context, fid, bits | more)?,
+            false => locks::read_free_bits(context, fid, bits | more)?,
         };
         // A part may have been applied while the lock was waited for.
         if self.exclusion.remote.hides(KeyRef::Inode(fid)) {
@@ -168,7 +168,7 @@ impl Mdt {
     ) -> Result<Outcome, Errno> {
         let guard = match enqueue.waits {
             true => locks::read(context, fid, InodeBits::LOOKUP, InodeBits(0)).await?,
-            false => locks::read_what_is_free(context, fid, InodeBits::LOOKUP)?,
+            false => locks::read_free_bits(context, fid, InodeBits::LOOKUP)?,
         };
         Ok(remote_reply(fid, locks::hand_over(context, guard, enqueue)?, disposition))
     }

@@ -1,4 +1,14 @@
-//! Opens, with or without creation: the intent, and the bare REINT.
+//! Opens, with or without creation: the intent, and the bare REINT. The steps, each the function of that name:
+//!
+//! 1. `intent_open` or `reint_open` takes the request apart.
+//! 2. `open` checks the client's budget of open files. Where what follows fails, it closes what was opened.
+//! 3. `try_open` refuses what is not to be executed; a replay goes to `replay_open`. What is opened by its FID, because
+//!    the client knows that or another MDT has the name, is held and goes to step 5.
+//! 4. `open_by_name` holds the name with its inode ([`crate::hold`]), or else the absent name.
+//! 5. `open_found` opens what is there, `open_new` (in `open_new`) makes it, `open_remote_name` leaves it to the client
+//!    to ask the inode's MDT. The first two check rights, revoke conflicting locks and opens, and take objects.
+//! 6. `execute_open`, or `open_new` itself, executes the change: one transaction, where there is one.
+//! 7. `add_to_open_table` makes the open handle, `add_open_lock` the client's lock, `answer` the reply.
 
 use std::sync::{Arc, Weak};
 
@@ -557,7 +567,7 @@ pub(super) async fn lock_without_data(
     if !flags.contains(MdsOpenFlags::LOCK) {
         let bits = locks::ATTRIBUTES | InodeBits::LAYOUT | more;
         let is_regular = inode.is_regular();
-        let guard = is_regular.then(|| locks::read_if_free(&context.target, inode.fid, bits));
+        let guard = is_regular.then(|| locks::read_for_open(&context.target, inode.fid, bits));
         return Ok(guard.flatten());
     }
     let mode = locks::mode_of_open(flags);

@@ -3,18 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use sheen_io::logged;
 use sheen_store::Transaction;
 use sheen_target::{Context, Incarnation, LockGuard, PartApplied, Target, store_errno};
 use sheen_types::{Errno, Fid, InodeBits, Transno, Uuid};
 use sheen_wire::md::LinkEa;
 use sheen_wire::out::{ObjectUpdate, SentPart, Update};
 
-use super::exclude::{merged, needs_of, revoke, uses_of};
+use super::exclude::{accesses_of, merged, revoke, shards_of};
 use super::reads::{attributes_of, patch_of};
 use super::table::{Entry, Key, KeyRef, Revoked};
 use crate::change_set::ChangeSet;
 use crate::directory::Child;
-use crate::exclusion::ExclusionGuard;
+use crate::exclusion::ShardGuards;
 use crate::inode::Inode;
 use crate::{Mdt, links, xattrs};
 
@@ -31,7 +32,7 @@ const NAMED: InodeBits = InodeBits::LOOKUP
 pub(crate) struct PartGuard<'a> {
     /// The exclusion under which it is applied, if there is one.
     exclusion: Option<(Incarnation, u64)>,
-    _shards: ExclusionGuard<'a>,
+    _shards: ShardGuards<'a>,
     _locks: Vec<LockGuard>,
 }
 
@@ -70,9 +71,9 @@ impl Mdt {
         if entry.as_ref().is_some_and(|entry| !entry.covers_all(&keys)) {
             return Err(Errno::EPROTO);
         }
-        let shards = self.exclusion.acquire(needs_of(&keys)).await;
+        let shards = self.exclusion.acquire(shards_of(&keys)).await;
         let exclusion = entry.as_ref().map(|entry| (entry.coordinator, entry.number));
-        if entry.is_none() && !remote.are_free(|| uses_of(&keys)) {
+        if entry.is_none() && !remote.are_free(|| accesses_of(&keys)) {
             return Err(Errno::EAGAIN);
         }
         let locks = match target.applies_in_recovery() {
@@ -179,7 +180,8 @@ impl Entry {
 }
 
 fn read(update: &ObjectUpdate) -> Result<Update, Errno> {
-    let said = Update::read(update).map_err(|_| Errno::EPROTO)?;
+    let said = Update::read(update)
+        .map_err(logged!(Errno::EPROTO, "an update in another MDT's record cannot be read"))?;
     match update.fid.is_of_mdt() {
         true => Ok(said),
         false => Err(Errno::EPROTO),

@@ -15,9 +15,9 @@ use sheen_wire::out::{
 };
 
 use super::reads::wire_attributes;
-use super::table::{Entry, Key, KeyRef, NotEntered, Revoked, Use};
+use super::table::{Access, Entry, Key, KeyRef, NotEntered, Revoked};
 use crate::directory::{self, Child};
-use crate::exclusion::Needs;
+use crate::exclusion::ShardSet;
 use crate::{Mdt, xattrs};
 
 /// Changes that are not complete, with their records in memory: with more, none begins.
@@ -37,13 +37,14 @@ const XATTRS_BYTES_MAX: usize = 24 << 10;
 const RESERVED_BYTES: u64 = 64 << 20;
 const RESERVED_SHARE: u64 = 100;
 /// Those by which operations are decided.
-const ANSWERED: [&str; 6] = [
+const ANSWERED: [&str; 7] = [
     xattrs::ACL_ACCESS,
     xattrs::ACL_DEFAULT,
     xattrs::LINK,
     xattrs::LOV,
     xattrs::LMV,
     xattrs::DEFAULT_LMV,
+    xattrs::FORMER,
 ];
 
 /// What the names stand for at this moment.
@@ -126,7 +127,7 @@ impl Mdt {
                 true => Some(self.exclusion.rename_of_directory().await),
                 false => None,
             };
-            let guard = self.exclusion.acquire(needs_of(&entry.keys)).await;
+            let guard = self.exclusion.acquire(shards_of(&entry.keys)).await;
             if self.named(wanted).as_ref() != Ok(&children) {
                 continue;
             }
@@ -323,25 +324,25 @@ pub(super) fn merged(revoked: Vec<Revoked>) -> Vec<Revoked> {
 }
 
 /// An exclusion's keys, to be compared with other exclusions.
-pub(super) fn uses_of(keys: &[(Key, bool)]) -> impl Iterator<Item = (KeyRef<'_>, Use)> {
-    let how = |alone: bool| if alone { Use::Changes } else { Use::Keeps };
+pub(super) fn accesses_of(keys: &[(Key, bool)]) -> impl Iterator<Item = (KeyRef<'_>, Access)> {
+    let how = |alone: bool| if alone { Access::Changes } else { Access::Keeps };
     keys.iter().map(move |(key, alone)| (key.borrowed(), how(*alone)))
 }
 
 /// The names of an exclusion, as the coordinator's client is shown them.
-fn reads_of(wanted: &Exclude) -> impl Iterator<Item = (KeyRef<'_>, Use)> {
+fn reads_of(wanted: &Exclude) -> impl Iterator<Item = (KeyRef<'_>, Access)> {
     let names = wanted.names.iter();
-    names.map(|it| (KeyRef::Name(it.directory, it.name.as_bytes()), Use::Reads))
+    names.map(|it| (KeyRef::Name(it.directory, it.name.as_bytes()), Access::Reads))
 }
 
 /// The shards of an exclusion's keys.
-pub(super) fn needs_of(keys: &[(Key, bool)]) -> Needs {
-    keys.iter().fold(Needs::new(), |needs, (key, alone)| match (key, alone) {
-        (Key::Name(directory, name), true) => needs.change_name(*directory, name.as_bytes()),
-        (Key::Name(directory, name), false) => needs.keep_name(*directory, name.as_bytes()),
-        (Key::Inode(fid), true) => needs.change_inode(*fid),
-        (Key::Inode(fid), false) => needs.keep_inode(*fid),
-        (Key::Renames, _) => needs,
+pub(super) fn shards_of(keys: &[(Key, bool)]) -> ShardSet {
+    keys.iter().fold(ShardSet::new(), |shards, (key, alone)| match (key, alone) {
+        (Key::Name(directory, name), true) => shards.change_name(*directory, name.as_bytes()),
+        (Key::Name(directory, name), false) => shards.keep_name(*directory, name.as_bytes()),
+        (Key::Inode(fid), true) => shards.change_inode(*fid),
+        (Key::Inode(fid), false) => shards.keep_inode(*fid),
+        (Key::Renames, _) => shards,
     })
 }
 

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use sheen_brw::bulk_errno;
+use sheen_io::logged;
 use sheen_target::{Context, Incarnation, Outcome, Wait, while_waiting};
 use sheen_types::{Errno, MdtIndex, TargetKind};
 use sheen_wire::connect::ConnectFlags2;
@@ -35,7 +36,10 @@ impl Mdt {
     ) -> Result<Outcome, Errno> {
         let coordinator = coordinator_of(context)?;
         let updates = updates_of(context, request).await?;
-        let asked = u16::try_from(updates.len()).map_err(|_| Errno::EPROTO)?;
+        let asked = u16::try_from(updates.len()).map_err(logged!(
+            Errno::EPROTO,
+            "a message has more updates than an answer has results"
+        ))?;
         let mut results = UpdateResults { asked, results: Vec::with_capacity(updates.len()) };
         for update in updates {
             let result = match self.update(context, coordinator, update).await {
@@ -50,7 +54,8 @@ impl Mdt {
                 break;
             }
         }
-        let object_update_reply = results.encode().map_err(|_| Errno::E2BIG)?;
+        let object_update_reply =
+            results.encode().map_err(logged!(Errno::E2BIG, "results are larger than a message"))?;
         let reply = OutUpdateReply { object_update_reply, ..OutUpdateReply::default() };
         Ok(Outcome::ok(reply))
     }
@@ -70,7 +75,10 @@ impl Mdt {
                     return Err(Errno::EROFS);
                 }
                 let excluded = self.exclude(target, since(wanted.starts), &wanted).await?;
-                excluded.encode().map_err(|_| Errno::E2BIG)
+                excluded.encode().map_err(logged!(
+                    Errno::E2BIG,
+                    "an answer to an exclusion is larger than a message"
+                ))
             }
             Update::Release(Release { starts, flags, number }) => {
                 match flags.contains(ReleaseFlags::EARLIER) {
@@ -94,17 +102,23 @@ impl Mdt {
             Update::Recover(asked) => {
                 let under_way = |id| self.coordinator.exclusion_under_way(id, mdt);
                 let said = recover::answer(target, since(asked.starts), &asked, under_way)?;
-                said.encode().map_err(|_| Errno::E2BIG)
+                said.encode().map_err(logged!(
+                    Errno::E2BIG,
+                    "an answer in recovery is larger than a message"
+                ))
             }
             Update::IndexLookup(directory, name) => {
                 Ok(encoded(&self.read_name(directory, &name).await?))
             }
             Update::AttrGet(fid) => Ok(encoded(&self.read_attributes(fid).await?)),
-            Update::XattrGet(fid, name) => self.read_xattr(fid, &name),
+            Update::XattrGet(fid, name) => self.read_xattr(fid, &name).await,
             Update::XattrList(fid) => self.read_xattr_names(fid),
             Update::Parents(fid) => {
                 let parents = self.read_parents(target, fid).await?;
-                parents.encode().map_err(|_| Errno::E2BIG)
+                parents.encode().map_err(logged!(
+                    Errno::E2BIG,
+                    "an answer about parents is larger than a message"
+                ))
             }
             // What changes something is a part, in a record; all else is not built.
             _ => Err(Errno::EOPNOTSUPP),

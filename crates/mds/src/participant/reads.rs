@@ -141,13 +141,18 @@ impl Mdt {
         Ok(wire_attributes(&self.inode(fid)?.attributes))
     }
 
-    /// An extended attribute. Also of an inode whose exclusion has had no room for it.
+    /// An extended attribute. Also of an inode whose exclusion has had no room for it: to its own coordinator nothing is hidden, as
+    /// that has not sent its part yet.
     ///
     /// # Errors
     /// [`Errno::ENODATA`] if it is absent, those of [`Mdt::inode`].
-    pub(super) fn read_xattr(&self, fid: Fid, name: &Text) -> Result<Bytes, Errno> {
-        self.inode(fid)?;
-        let value = self.store.xattr(fid, &name.to_text()).map_err(store_errno)?;
+    pub(super) async fn read_xattr(&self, fid: Fid, name: &Text) -> Result<Bytes, Errno> {
+        let name = name.to_text();
+        let read = || {
+            self.inode(fid)?;
+            self.store.xattr(fid, &name).map_err(store_errno)
+        };
+        let value = self.exclusion.remote.shown(KeyRef::Inode(fid), read).await?;
         value.ok_or(Errno::ENODATA)
     }
 

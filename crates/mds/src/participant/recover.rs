@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use sheen_io::logged;
 use sheen_target::{Incarnation, Target};
 use sheen_types::{ChangeId, Errno};
 use sheen_wire::out::{
@@ -43,8 +44,11 @@ fn pieces(
 ) -> Result<Recovered, Errno> {
     let mut said = Recovered { starts, ..Recovered::default() };
     for record in records {
-        let whole: Bytes = record.encode().map_err(|_| Errno::E2BIG)?;
-        let total = u32::try_from(whole.len()).map_err(|_| Errno::E2BIG)?;
+        let whole: Bytes = record
+            .encode()
+            .map_err(logged!(Errno::E2BIG, "an update record is larger than a message"))?;
+        let total = u32::try_from(whole.len())
+            .map_err(logged!(Errno::E2BIG, "an update record is larger than a message"))?;
         // Of another record than is asked for, as that is complete now.
         let from = if offset < total { offset } else { 0 };
         let left = whole.slice(from as usize..);

@@ -46,7 +46,7 @@ pub(crate) enum KeyRef<'a> {
 
 /// What an operation does with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum Access {
     /// It shows it to a client.
     Reads,
     /// It relies on it.
@@ -255,17 +255,17 @@ fn id_of(coordinator: Incarnation, number: u64) -> EntryId {
 }
 
 impl State {
-    /// Whether an entry conflicts with one of the uses, but for one that is the operation's own.
+    /// Whether an entry conflicts with one of the accesses, but for one that is the operation's own.
     fn conflicts<'a>(
         &self,
-        uses: impl IntoIterator<Item = (KeyRef<'a>, Use)>,
+        accesses: impl IntoIterator<Item = (KeyRef<'a>, Access)>,
         own: Option<EntryId>,
     ) -> bool {
-        uses.into_iter().any(|(key, how)| self.conflicts_one(key, how, own))
+        accesses.into_iter().any(|(key, how)| self.conflicts_one(key, how, own))
     }
 
-    fn conflicts_one(&self, key: KeyRef<'_>, how: Use, own: Option<EntryId>) -> bool {
-        if let (KeyRef::Listing(directory), Use::Reads) = (key, how) {
+    fn conflicts_one(&self, key: KeyRef<'_>, how: Access, own: Option<EntryId>) -> bool {
+        if let (KeyRef::Listing(directory), Access::Reads) = (key, how) {
             return self.by_fid.get(&directory).is_some_and(|of| of.hidden > 0);
         }
         let Some(holders) = self.holders(key) else { return false };
@@ -273,9 +273,9 @@ impl State {
         let is_other = |id: &&EntryId| Some(**id) != own;
         let mut alone = holders.alone.iter().filter(is_other);
         match how {
-            Use::Reads => alone.any(is_applied),
-            Use::Keeps => alone.next().is_some(),
-            Use::Changes => alone.chain(holders.shared.iter().filter(is_other)).next().is_some(),
+            Access::Reads => alone.any(is_applied),
+            Access::Keeps => alone.next().is_some(),
+            Access::Changes => alone.chain(holders.shared.iter().filter(is_other)).next().is_some(),
         }
     }
 
@@ -297,9 +297,9 @@ impl State {
             }
             _ => false,
         };
-        let how = |alone: bool| if alone { Use::Changes } else { Use::Keeps };
-        let uses = keys.iter().map(|(key, alone)| (key.borrowed(), how(*alone)));
-        keys.iter().any(is_awaited) || self.conflicts(uses, None)
+        let how = |alone: bool| if alone { Access::Changes } else { Access::Keeps };
+        let accesses = keys.iter().map(|(key, alone)| (key.borrowed(), how(*alone)));
+        keys.iter().any(is_awaited) || self.conflicts(accesses, None)
     }
 
     /// An exclusion waits for the inodes that it is to have alone and that are shared now.
@@ -389,60 +389,60 @@ impl RemoteExclusions {
     }
 
     /// Whether nothing conflicts with what an operation is about; asked under the shards of all that it changes or keeps.
-    pub(crate) fn are_free<'a, I>(&self, uses: impl FnOnce() -> I) -> bool
+    pub(crate) fn are_free<'a, I>(&self, accesses: impl FnOnce() -> I) -> bool
     where
-        I: IntoIterator<Item = (KeyRef<'a>, Use)>,
+        I: IntoIterator<Item = (KeyRef<'a>, Access)>,
     {
-        self.are_free_within(None, uses)
+        self.are_free_within(None, accesses)
     }
 
     /// As [`Self::are_free`], for an operation that has excluded some of it itself.
     pub(crate) fn are_free_within<'a, I>(
         &self,
         own: Option<(Incarnation, u64)>,
-        uses: impl FnOnce() -> I,
+        accesses: impl FnOnce() -> I,
     ) -> bool
     where
-        I: IntoIterator<Item = (KeyRef<'a>, Use)>,
+        I: IntoIterator<Item = (KeyRef<'a>, Access)>,
     {
         let own = own.map(|(coordinator, number)| id_of(coordinator, number));
-        self.is_empty() || !self.state.lock().conflicts(uses(), own)
+        self.is_empty() || !self.state.lock().conflicts(accesses(), own)
     }
 
     /// Completes when nothing conflicts with it, for a moment. Never called by an operation that holds something: what
     /// would release it may wait for that.
-    pub(crate) async fn until_free<'a, I>(&self, uses: impl Fn() -> I)
+    pub(crate) async fn until_free<'a, I>(&self, accesses: impl Fn() -> I)
     where
-        I: IntoIterator<Item = (KeyRef<'a>, Use)>,
+        I: IntoIterator<Item = (KeyRef<'a>, Access)>,
     {
-        self.until_free_or(|| false, uses).await;
+        self.until_free_or(|| false, accesses).await;
     }
 
     /// As [`Self::until_free`], for an operation that has excluded some of it itself.
     pub(crate) async fn until_free_within<'a, I>(
         &self,
         own: Option<(Incarnation, u64)>,
-        uses: impl Fn() -> I,
+        accesses: impl Fn() -> I,
     ) where
-        I: IntoIterator<Item = (KeyRef<'a>, Use)>,
+        I: IntoIterator<Item = (KeyRef<'a>, Access)>,
     {
-        self.until_free_or(|| self.are_free_within(own, &uses), &uses).await;
+        self.until_free_or(|| self.are_free_within(own, &accesses), &accesses).await;
     }
 
     /// The same, or until something else has been said when an exclusion was entered or ended.
     pub(crate) async fn until_free_or<'a, I>(
         &self,
         is_said: impl Fn() -> bool,
-        uses: impl Fn() -> I,
+        accesses: impl Fn() -> I,
     ) where
-        I: IntoIterator<Item = (KeyRef<'a>, Use)>,
+        I: IntoIterator<Item = (KeyRef<'a>, Access)>,
     {
         while_waiting(Wait::Operation, async {
             loop {
                 let mut released = pin!(self.released.notified());
                 // What is released between the look and the wait counts.
                 released.as_mut().enable();
-                if self.are_free(&uses) || is_said() {
+                if self.are_free(&accesses) || is_said() {
                     return;
                 }
                 released.await;
@@ -494,13 +494,13 @@ impl RemoteExclusions {
     /// Whether it is something that readers wait for.
     pub(crate) fn hides(&self, key: KeyRef<'_>) -> bool {
         self.applied.load(Ordering::Acquire) > 0
-            && self.state.lock().conflicts([(key, Use::Reads)], None)
+            && self.state.lock().conflicts([(key, Access::Reads)], None)
     }
 
     /// Completes when a reader may see it. As [`Self::until_free`].
     pub(crate) async fn until_visible(&self, key: KeyRef<'_>) {
         if self.hides(key) {
-            self.until_free(|| [(key, Use::Reads)]).await;
+            self.until_free(|| [(key, Access::Reads)]).await;
         }
     }
 
@@ -691,12 +691,12 @@ mod tests {
         let of = |at| KeyRef::Inode(Fid::new(0x2_0000_0402, at));
         let is_free = |key, how| table.are_free(|| [(key, how)]);
         let last = EXCLUSIONS_MAX as u32;
-        assert!(!is_free(of(last), Use::Keeps) && is_free(of(last + 1), Use::Changes));
-        assert!(is_free(KeyRef::Inode(DIRECTORY), Use::Keeps));
-        assert!(!is_free(KeyRef::Inode(DIRECTORY), Use::Changes));
+        assert!(!is_free(of(last), Access::Keeps) && is_free(of(last + 1), Access::Changes));
+        assert!(is_free(KeyRef::Inode(DIRECTORY), Access::Keeps));
+        assert!(!is_free(KeyRef::Inode(DIRECTORY), Access::Changes));
         // One look costs the same beside 16,384 exclusions as beside none: a linear one would be seen here.
         for _ in 0..200_000 {
-            assert!(!is_free(of(last), Use::Changes));
+            assert!(!is_free(of(last), Access::Changes));
         }
         assert!(!table.hides(KeyRef::Listing(DIRECTORY)));
         table.note_applied(M1, 7);
@@ -724,7 +724,10 @@ mod tests {
         assert_eq!(table.enter(alone(2)), Err(NotEntered::Busy));
         table.keep_back(M1, 2, &alone(2).keys);
         assert_eq!(table.enter(entry(M1, 3)), Err(NotEntered::Busy), "behind it");
-        assert!(table.are_free(|| [(KeyRef::Inode(DIRECTORY), Use::Keeps)]), "what holds goes on");
+        assert!(
+            table.are_free(|| [(KeyRef::Inode(DIRECTORY), Access::Keeps)]),
+            "what holds goes on"
+        );
         table.release(M1, 1);
         assert_eq!(table.enter(entry(M1, 3)), Err(NotEntered::Busy), "behind it still");
         assert_eq!(table.enter(alone(2)), Ok(()));

@@ -20,6 +20,7 @@
 mod changes;
 mod lost_and_found;
 mod obstacle;
+mod report;
 mod stripes;
 
 use bytes::Bytes;
@@ -30,8 +31,9 @@ use sheen_wire::ost::OstId;
 
 use self::lost_and_found::LOST_AND_FOUND;
 pub use self::obstacle::{Obstacle, repair_obstacle};
+pub use self::report::{LostName, WhyLost};
 use self::stripes::Striped;
-use crate::check::{FailedStore, Home, MdtAtRest, Mdts, Reading};
+use crate::check::{FailedStore, Home, MdtAtRest, Mdts, Paths, Reading};
 use crate::directory::{self, Child, parse_key, parse_value};
 use crate::echo::ECHO;
 use crate::inode::DIRECTORY_BYTES;
@@ -50,16 +52,20 @@ pub struct Rebuilt {
     pub directories: Vec<Fid>,
     /// Stripes of directories made again: of the names that were in them those are there which inodes know.
     pub stripes: Vec<Fid>,
-    /// Names put back from the inodes that know them.
+    /// Names put back from the inodes that know them, and names in `lost+found`.
     pub names: u64,
+    /// The inodes of the former, once for each name.
+    pub put_back: Vec<Fid>,
     /// Names of striped directories put into the stripe that they hash to.
     pub moved: u64,
     /// Inodes that went to `lost+found`.
     pub found: Vec<Fid>,
-    /// Names of which nothing else is left, with their directories: they are gone.
-    pub lost: Vec<(Fid, String)>,
+    /// Names that were removed.
+    pub lost: Vec<LostName>,
     /// Link counts and link EAs that were corrected.
     pub corrected: u64,
+    /// Where the inodes and directories lie that are named here, but those in `lost+found`.
+    pub paths: Paths,
 }
 
 /// Rebuilds the namespace in `store`, which holds `objects` and has keys in `indexes`. What it cannot
@@ -142,6 +148,7 @@ fn rebuild_here(
     work.attach(&orphans)?;
     work.counts(&orphans)?;
     work.counters()?;
+    work.note_paths();
     for at in 0..all.len() {
         // What was lost may have been that a file was written.
         forget_era(work.mdts.store(at))?;
@@ -278,8 +285,9 @@ impl Rebuild<'_> {
                     });
                     let parsed = named.zip(parse_value(&entry.value));
                     let Some(((_, name), child)) = parsed else {
-                        let what = "an entry that cannot be read";
-                        self.remove_lost_name(at, parent, &entry.key, what)?;
+                        let (name, why) = (String::new(), WhyLost::Unreadable);
+                        let lost = LostName { parent, name, fid: None, why };
+                        self.remove_lost_name(at, &entry.key, lost)?;
                         continue;
                     };
                     if self.name(at, parent, &entry.key, name, child)? {
@@ -311,7 +319,9 @@ impl Rebuild<'_> {
                 *self.misplaced.entry(parent).or_default() += u32::from(is_directory);
                 return Ok(false);
             }
-            self.remove_lost_name(at, parent, key, &String::from_utf8_lossy(&name))?;
+            let name = String::from_utf8_lossy(&name).into_owned();
+            let lost = LostName { parent, name, fid: Some(child.fid), why: WhyLost::NoInode };
+            self.remove_lost_name(at, key, lost)?;
             return Ok(false);
         };
         let has_other = self.inodes[&child.fid].names.iter().any(|(other, _)| *other != ECHO);
@@ -362,14 +372,13 @@ impl Rebuild<'_> {
     fn remove_lost_name(
         &mut self,
         at: usize,
-        parent: Fid,
         key: &Bytes,
-        name: &str,
+        lost: LostName,
     ) -> Result<(), StoreError> {
         self.apply(at, |change| {
-            change.delete(parent, key.clone());
+            change.delete(lost.parent, key.clone());
         })?;
-        self.done[at].lost.push((parent, name.to_owned()));
+        self.done[at].lost.push(lost);
         Ok(())
     }
 
@@ -395,8 +404,13 @@ impl Rebuild<'_> {
                 }
                 let Some(parent) = self.place_of_name(parent, &name) else { continue };
                 self.directory(parent)?;
-                if self.kind(parent) == Some(FileKind::Directory) {
-                    self.put_name(parent, name, fid)?;
+                if self.kind(parent) != Some(FileKind::Directory) {
+                    continue;
+                }
+                let (at, before) = (self.at(parent), self.inodes[&fid].names.len());
+                self.put_name(parent, name, fid)?;
+                if self.inodes[&fid].names.len() > before {
+                    self.done[at].put_back.push(fid);
                 }
             }
         }

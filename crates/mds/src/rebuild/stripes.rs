@@ -14,7 +14,7 @@ use sheen_layout::directory::{DirectoryLayout, Holder, parse_stripe_name, stripe
 use sheen_store::{AttributePatch, FileKind, StoreError, all_entries};
 use sheen_types::{Fid, HashSet, MdtIndex};
 
-use super::Rebuild;
+use super::{LostName, Rebuild, WhyLost};
 use crate::check::{SHARED_XATTRS, agree, layout_of, other_stripe, rights};
 use crate::directory::{self, Child, parse_key, parse_value};
 use crate::orphans::fid_key;
@@ -371,10 +371,11 @@ impl Rebuild<'_> {
         match self.standing_for(stripe, &name)? {
             Some(other) if other == fid => self.done[at].corrected += 1,
             Some(_) => {
-                let lost = String::from_utf8_lossy(&name).into_owned();
+                let text = String::from_utf8_lossy(&name).into_owned();
                 let is_last = self.inodes.get(&fid).is_none_or(|inode| inode.names.is_empty());
                 if !is_last {
-                    self.done[at].lost.push((parent, lost));
+                    let (fid, why) = (Some(fid), WhyLost::Taken);
+                    self.done[at].lost.push(LostName { parent, name: text, fid, why });
                 }
             }
             None => {

@@ -143,7 +143,7 @@ fn what_nothing_names_is_found_and_names_of_nothing_go() {
     });
     let done = tree.rebuild();
     assert_eq!(done.found, [A, G]);
-    let lost: Vec<_> = done.lost.iter().map(|(parent, name)| (*parent, &name[..])).collect();
+    let lost: Vec<_> = done.lost.iter().map(|lost| (lost.parent, &lost.name[..])).collect();
     assert_eq!(lost.len(), 2);
     assert!(lost.contains(&(B, "f")) && lost.contains(&(Fid::ROOT, "g")), "{lost:?}");
     assert_eq!(tree.at(&format!("lost+found/{A}/b/c")), Some(C));

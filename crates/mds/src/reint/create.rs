@@ -204,14 +204,9 @@ impl Mdt {
         if record.flags().contains(MdsOpenFlags::DEFAULT_LMV) {
             return Ok(plan);
         }
-        let is_on = match plan {
-            Some(_) => self.makes_striped_directories(),
-            None => self.makes_remote_directories(),
-        };
-        match is_on && self.may_choose_mdts(caller) {
-            true => Ok(plan),
-            false => Err(Errno::EPERM),
-        }
+        let setting = self.setting_for(plan.is_some());
+        self.check_choice(context, caller, "a directory with a wish for MDTs", &[setting])?;
+        Ok(plan)
     }
 
     /// MDS_REINT create of a symbolic link.

@@ -1,6 +1,7 @@
 //! MDS_REINT migrate: a name of a directory moves to other MDTs, or the directory that it stands for begins to.
 
 use sheen_layout::directory::DirectoryWish;
+use sheen_store::FileKind;
 use sheen_target::{Context, Outcome};
 use sheen_types::{Errno, Timestamp};
 use sheen_wire::md::{Bias, MdtBody, Valid};
@@ -39,10 +40,11 @@ impl Mdt {
         };
         dot_lustre::refuse_change(record.fid1, &name)?;
         let caller = Caller::from(record);
-        let is_on = self.makes_remote_directories() && self.migrates_directories();
-        if !is_on || !self.may_choose_mdts(&caller) {
-            return Err(Errno::EPERM);
-        }
+        let settings = [
+            ("enable_remote_dir", self.makes_remote_directories()),
+            ("enable_dir_migration", self.migrates_directories()),
+        ];
+        self.check_choice(context, &caller, "a migration", &settings)?;
         let wish = match request.eadata.is_empty() {
             true => None,
             false => Some(parse_wish(&request.eadata)?),
@@ -52,6 +54,7 @@ impl Mdt {
             parent: record.fid1,
             name: &name,
             new: record.fid2,
+            kind: FileKind::from_mode(record.mode),
             caller,
             now: Timestamp::from_seconds(record.time),
             names_only: record.bias.contains(Bias::MIGRATE_NSONLY),
@@ -64,6 +67,8 @@ impl Mdt {
         let reply = migrated(closed.is_closed);
         Ok(match done {
             Ok(()) => Outcome::ok(reply),
+            // A client that asks again by itself would not hear that the file is closed.
+            Err(Errno::EINPROGRESS) if closed.is_closed => Outcome::failed(Errno::EAGAIN, reply),
             Err(errno) => Outcome::failed(errno, reply),
         })
     }

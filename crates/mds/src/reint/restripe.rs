@@ -45,13 +45,8 @@ impl Mdt {
         let found = self.find_on_any_mdt(&context.target, parent, &name).await?;
         let Some(child) = found else { return Ok(None) };
         let caller = Caller::from(record);
-        let is_on = match says_several(&wish) {
-            true => self.makes_striped_directories(),
-            false => self.makes_remote_directories(),
-        };
-        if !is_on || !self.may_choose_mdts(&caller) {
-            return Err(Errno::EPERM);
-        }
+        let setting = self.setting_for(says_several(&wish));
+        self.check_choice(context, &caller, "a split or merge of a directory", &[setting])?;
         if self.mdt_of(&context.target, child.fid).await?.0 != self.index {
             let mdt_body = Some(remote::named(child.fid));
             let reply = MdsReintCreateReply { mdt_body, ..Default::default() };

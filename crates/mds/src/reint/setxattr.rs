@@ -105,9 +105,8 @@ impl Mdt {
         record: &RecSetxattr,
         wish: &DirectoryWish,
     ) -> Result<Outcome, Errno> {
-        if !self.may_choose_mdts(&Caller::from(record)) {
-            return Err(Errno::EPERM);
-        }
+        let settings = [("enable_dir_migration", self.migrates_directories())];
+        self.check_choice(context, &Caller::from(record), "the end of a migration", &settings)?;
         self.end_migration(context, record.fid, wish).await?;
         Ok(Outcome::ok(done_reply()))
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sheen_io::within;
+use sheen_io::{logged, within};
 use sheen_layout::directory::{DirectoryWish, Holder, WishedStripes};
 use sheen_store::{Store, StoreError};
 use sheen_target::Target;
@@ -135,7 +135,10 @@ impl Mdt {
             DirectoryWish { stripes: WishedStripes::Count(count), ..DirectoryWish::default() };
         let links = self.links(directory)?;
         let link = links.entries.first().ok_or(Errno::ENOENT)?;
-        let name = Name::new(&link.name).map_err(|_| Errno::EINVAL)?;
+        let name = Name::new(&link.name).map_err(logged!(
+            Errno::EINVAL,
+            "the list of a directory's names has what is no name"
+        ))?;
         // What waits for one that is away stops all else that this MDT moves.
         let layout = layout_in(&*self.store, directory)?;
         let all = layout.as_ref().map(crate::striped::stripes).unwrap_or_default();

@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use sheen_io::within;
+use sheen_io::{logged, within};
 use sheen_layout::directory::{DirectoryLayout, Holder};
 use sheen_rpc::ImportState;
 use sheen_target::{Target, store_errno};
@@ -357,7 +357,10 @@ impl Mdt {
         for entry in entries {
             let name = parse_key(&entry.key).and_then(|(_, name)| Name::new(&name).ok());
             let Some(name) = name else { continue };
-            let places = layout.places(name.as_bytes()).map_err(|_| Errno::EBADF)?;
+            let places = layout.places(name.as_bytes()).map_err(logged!(
+                Errno::EBADF,
+                "the layout of a directory has no place for a name"
+            ))?;
             if places.now == number || places.before != Some(number) {
                 continue;
             }
@@ -391,7 +394,9 @@ impl Mdt {
         if layout_in(&*self.store, stripe)?.as_ref() != Some(layout) {
             return Ok(Step::More);
         }
-        let through = layout.without_migration().map_err(|_| Errno::EINVAL)?;
+        let through = layout
+            .without_migration()
+            .map_err(logged!(Errno::EINVAL, "a layout cannot be without its migration"))?;
         let _lock = target.lock_inode(stripe, InodeBits::XATTR, LockMode::Ex).await?;
         let mut changes = self.change_set();
         let value = through.to_ea().encode();

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use sheen_io::BoxFuture;
+use sheen_io::{BoxFuture, logged};
 use sheen_rpc::{Answer, Call, Channel, RpcError};
 use sheen_target::store_errno;
 use sheen_types::Errno;
@@ -135,7 +135,10 @@ impl SequenceController for RemoteController {
                 return Err(errno);
             }
             let Reply::FldRead(reply) = answer.reply else { return Err(Errno::EPROTO) };
-            let array = LuSeqRangeArray::decode(&reply.generic_data).map_err(|_| Errno::EPROTO)?;
+            let array = LuSeqRangeArray::decode(&reply.generic_data).map_err(logged!(
+                Errno::EPROTO,
+                "the controller's table of sequences cannot be read"
+            ))?;
             let has_more = status.is_some();
             // One that is answered "more" and nothing would ask for ever.
             match has_more && array.ranges.is_empty() {

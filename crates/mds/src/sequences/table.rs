@@ -105,13 +105,17 @@ impl Table {
         self.has_other_mdts.load(Ordering::Acquire)
     }
 
-    /// Whether the inodes of a sequence are another MDT's, as far as is known here.
+    /// Whether the inodes of a sequence are another MDT's. An MDT knows its own ranges, and MDT0000 all: another MDT's may be so
+    /// new that this one has not heard of it when a change puts a name of such an inode into a directory here.
     pub(super) fn is_other_mdts(&self, sequence: u64) -> bool {
         if self.index != 0 && matches!(sequence, fid_seq::ROOT | fid_seq::DOT_LUSTRE) {
             return true;
         }
         self.knows_other_mdts()
-            && self.find(sequence).is_some_and(|range| is_other_mdts(&range, self.index))
+            && match self.find(sequence) {
+                Some(range) => is_other_mdts(&range, self.index),
+                None => self.index != 0 && sequence >= fid_seq::NORMAL,
+            }
     }
 
     /// The first range of a target, a new one if it has none: the controller's. With `behind`, where one of its
@@ -307,6 +311,33 @@ mod tests {
         let again = Table::load(store, 2).expect("loaded");
         assert_eq!(again.behind(0, 9, |_| true), [range(0, 10, 2), range(10, 20, 0)]);
         assert!(again.is_other_mdts(fid_seq::NORMAL + 10) && again.is_other_mdts(fid_seq::ROOT));
-        assert!(!again.is_other_mdts(fid_seq::NORMAL) && !again.is_other_mdts(1 << 50));
+        assert!(!again.is_other_mdts(fid_seq::NORMAL));
+    }
+
+    /// A name of such an inode that came with a change was looked for on this MDT, and so not found.
+    #[test]
+    fn what_an_mdt_has_not_heard_of_is_another_ones() {
+        let own = |index| LuSeqRange {
+            start: fid_seq::NORMAL,
+            end: fid_seq::NORMAL + 10,
+            index,
+            flags: SeqRangeFlags::MDT,
+        };
+        let unknown = fid_seq::NORMAL + 30;
+        let second = table(1);
+        second.learn(&[own(1)]).expect("said");
+        assert!(!second.is_other_mdts(unknown), "it is the only one");
+        let first = LuSeqRange { start: own(1).end, end: unknown, ..own(0) };
+        second.learn(&[first]).expect("said");
+        assert!(second.is_other_mdts(unknown) && !second.is_other_mdts(own(1).start));
+        assert!(!second.is_other_mdts(fid_seq::NORMAL - 1), "no client has those");
+        let controller = table(0);
+        let known = [
+            controller.allocate(0, SeqRangeFlags::MDT, None).expect("allocated"),
+            controller.allocate(1, SeqRangeFlags::MDT, None).expect("allocated"),
+        ];
+        assert!(
+            !controller.is_other_mdts(known[1].end) && controller.is_other_mdts(known[1].start)
+        );
     }
 }

@@ -79,10 +79,9 @@ impl Mdt {
         record: &RecSetattr,
         value: &Bytes,
     ) -> Result<(), Errno> {
-        let is_on = self.makes_remote_directories() && self.makes_striped_directories();
-        if !is_on || !self.may_choose_mdts(&Caller::from(record)) {
-            return Err(Errno::EPERM);
-        }
+        let settings = [self.setting_for(false), self.setting_for(true)];
+        let caller = Caller::from(record);
+        self.check_choice(context, &caller, "a default for directories", &settings)?;
         self.choose_stripes(&context.target, &parse_wish(value)?).await.map(drop)
     }
 

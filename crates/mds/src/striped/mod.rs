@@ -24,6 +24,7 @@ mod settings;
 mod space;
 
 use bytes::Bytes;
+use sheen_io::logged;
 use sheen_layout::directory::{self, DirectoryLayout, Holder};
 use sheen_store::StoreError;
 use sheen_target::{Context, store_errno};
@@ -48,7 +49,8 @@ pub(crate) use self::space::SpaceOfMdts;
 /// # Errors
 /// None but for what is no name, which this is not.
 pub(crate) fn stripe_name(stripe: Fid, number: u32) -> Result<Name, Errno> {
-    Name::new(directory::stripe_name(stripe, number).as_bytes()).map_err(|_| Errno::EINVAL)
+    Name::new(directory::stripe_name(stripe, number).as_bytes())
+        .map_err(logged!(Errno::EINVAL, "a stripe's name is no name"))
 }
 
 /// Reads a `trusted.lmv`.
@@ -230,7 +232,9 @@ impl Mdt {
             return Ok((directory, None));
         };
         let Holder::Master { stripes, .. } = layout.holder() else { return Ok((directory, None)) };
-        let places = layout.places(name).map_err(|_| Errno::EBADF)?;
+        let places = layout
+            .places(name)
+            .map_err(logged!(Errno::EBADF, "the layout of a directory has no place for a name"))?;
         let stripe = |number: u32| stripes.get(number as usize).copied().ok_or(Errno::EBADF);
         Ok((stripe(places.now)?, places.before.map(stripe).transpose()?))
     }

@@ -87,7 +87,7 @@ fn what_is_not_held_is_not_covered() {
             let covers = |change: ChangeOf, number| {
                 let mut changes = mdt.change_set();
                 change(&mut changes, number);
-                held.covers(changes.needs())
+                held.covers(changes.shards())
             };
             let changes: [ChangeOf; 4] = [
                 |changes, number| {

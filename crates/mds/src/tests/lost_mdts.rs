@@ -20,7 +20,7 @@ use super::checks::cut_is_sound;
 use super::harness::{Client, DIRECTORY, Server, run};
 use super::recovery::finish_recovery;
 use super::several::{of_mdt, offer, start};
-use crate::exclusion::Needs;
+use crate::exclusion::ShardSet;
 
 const ROOT: Fid = Fid::ROOT;
 
@@ -527,7 +527,7 @@ fn an_mdt_of_three_that_was_lost_hides_its_part_until_all_are_applied() {
             let mdt = Arc::clone(&cluster.servers[0].mdt);
             let holding = match is_held {
                 true => {
-                    let name = Needs::new().change_name(ROOT, b"d");
+                    let name = ShardSet::new().change_name(ROOT, b"d");
                     Some(mdt.exclusion.try_acquire(name).expect("free"))
                 }
                 false => None,

@@ -1,16 +1,22 @@
 //! Directories that move to other MDTs.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sheen_layout::directory::{
-    DirectoryLayout, DirectoryWish, Holder, LayoutChange, WishedStripes, stripe_name,
+    DirectoryLayout, DirectoryWish, FORMER, Holder, LayoutChange, WishedStripes, read_former,
+    stripe_name,
 };
 use sheen_store::{Store, Transaction};
 use sheen_target::testing::TestWorld;
 use sheen_types::{Errno, Fid, InodeBits, LockMode, MdtIndex};
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::lmv::{LmvEa, LmvHash};
-use sheen_wire::md::{AttrValid, Bias, MdsOpenFlags, RecRename, ReintOp};
-use sheen_wire::messages::{LdlmCancel, LdlmEnqueue, MdsGetRoot, MdsReintMigrate, Reply};
+use sheen_wire::md::{AttrValid, Bias, MdsOpenFlags, MdtBody, RecRename, ReintOp, Valid};
+use sheen_wire::messages::{
+    LdlmCancel, LdlmEnqueue, MdsGetRoot, MdsGetxattr, MdsReadpage, MdsReintMigrate, Reply,
+};
 use sheen_wire::out::UpdateType;
 use sheen_wire::text::Text;
 
@@ -714,6 +720,124 @@ fn what_waits_for_the_end_of_a_migration_is_added() {
         done.sort_by_key(|(kind, _)| *kind);
         assert_eq!(done, (0..7).map(|kind| (kind, Ok(()))).collect::<Vec<_>>());
         assert_eq!(here.getattr(d).await.map(drop), Err(Errno::ENOENT));
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+/// The end is applied on the MDT of the master, and not on the others: nothing is decided by what clients do not see yet.
+#[test]
+fn a_name_that_is_added_while_a_migration_ends_is_added() {
+    let world = TestWorld::new(907);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 3).await;
+        let d = scene.mkdir(0, ROOT, "d").await;
+        let listed = DirectoryWish { mdts: [1, 2].map(MdtIndex).into(), ..to(1, 2) };
+        let master = scene.migrate(1, (ROOT, "d"), &listed).await.expect("it begins");
+        let begun = scene.layout(master).await;
+        let all = stripes(&begun);
+        assert_eq!((all[2], scene.mdt_of(all[1])), (d, 2));
+        let hashes = |name: &String| begun.places(name.as_bytes()).expect("known").now == 1;
+        let name = (0..).map(|number| format!("n{number}")).find(hashes).expect("one of many");
+        scene.way(1, 2).hold(Some(UpdateType::RECORD));
+        let (client, value) = (scene.clients[1].clone(), listed.to_ea().encode());
+        let end = async move { client.setxattr(master, "trusted.lmv", Some(&value), 0).await };
+        inner.world().tasks.spawn("end", Box::pin(async move { end.await.expect("it ends") }));
+        inner.sleep(std::time::Duration::from_secs(1)).await;
+        let made = Arc::new(Mutex::new(None));
+        let (client, stripe, answered) = (scene.clients[2].clone(), all[1], Arc::clone(&made));
+        let make = async move {
+            *answered.lock() = Some(client.make(stripe, &name, REGULAR | 0o644).await.map(drop));
+        };
+        inner.world().tasks.spawn("make", Box::pin(make));
+        inner.sleep(std::time::Duration::from_secs(1)).await;
+        assert_eq!(*made.lock(), None, "it waits for the end");
+        scene.way(1, 2).hold(None);
+        inner.sleep(std::time::Duration::from_secs(2)).await;
+        assert_eq!(*made.lock(), Some(Ok(())));
+        assert_eq!(scene.layout(master).await.change(), None);
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+/// The same for what lists: a stripe that is gone here is gone on all MDTs when that is said.
+#[test]
+fn a_listing_of_a_stripe_that_goes_is_answered_when_the_master_says_so_too() {
+    let world = TestWorld::new(908);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 3).await;
+        let d = scene.mkdir(0, ROOT, "d").await;
+        let listed = DirectoryWish { mdts: [1, 2].map(MdtIndex).into(), ..to(1, 2) };
+        let master = scene.migrate(1, (ROOT, "d"), &listed).await.expect("it begins");
+        scene.way(1, 2).hold(Some(UpdateType::RECORD));
+        let (client, value) = (scene.clients[1].clone(), listed.to_ea().encode());
+        let end = async move { client.setxattr(master, "trusted.lmv", Some(&value), 0).await };
+        inner.world().tasks.spawn("end", Box::pin(async move { end.await.expect("it ends") }));
+        inner.sleep(std::time::Duration::from_secs(1)).await;
+        assert!(scene.servers[0].mdt.inode(d).is_err(), "its MDT has applied its part");
+        let answered = Arc::new(Mutex::new(None));
+        let (client, answer) = (scene.clients[0].clone(), Arc::clone(&answered));
+        let list = async move {
+            let mdt_body = MdtBody { nlink: 4096, ..client.body(d) };
+            let asked = MdsReadpage { mdt_body, ..MdsReadpage::default() };
+            *answer.lock() = Some(client.inner.call(asked).await.errno());
+        };
+        inner.world().tasks.spawn("list", Box::pin(list));
+        inner.sleep(std::time::Duration::from_secs(1)).await;
+        assert_eq!(*answered.lock(), None, "the master says still that it is there");
+        scene.way(1, 2).hold(None);
+        inner.sleep(std::time::Duration::from_secs(2)).await;
+        assert_eq!(*answered.lock(), Some(Some(Errno::ENOENT)));
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+/// Asks for the list of an inode's extended attributes.
+async fn listed(client: &Client, fid: Fid) -> String {
+    let mdt_body = MdtBody { valid: Valid::XATTRLS, ..client.body(fid) };
+    let asked = MdsGetxattr { mdt_body, ..MdsGetxattr::default() };
+    match client.inner.call(asked).await.reply {
+        Some(Reply::MdsGetxattr(reply)) => String::from_utf8_lossy(&reply.eadata).into_owned(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_directory_says_by_which_fids_it_was_known_before_it_moved() {
+    let world = TestWorld::new(906);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Scene::new(&inner, 2).await;
+        let (here, there) = (&scene.clients[0], &scene.clients[1]);
+        let d = here.mkdir(ROOT, "d").await.expect("made");
+        here.setxattr(d, "user.x", Some(b"1"), 0).await.expect("set");
+        assert_eq!(here.getxattr(d, FORMER).await, Err(Errno::ENODATA));
+        let mut former = vec![d];
+        for round in 0..3_u16 {
+            let wish = to(1 - round % 2, 1);
+            let (mdt, client) = [(1, there), (0, here)][usize::from(round % 2)];
+            scene.forget_sent();
+            let master = scene.migrate(mdt, (ROOT, "d"), &wish).await.expect("it begins");
+            let read = scene.sent(mdt, 1 - mdt).concat();
+            let read = read.iter().filter(|it| **it == UpdateType::XATTR_GET).count();
+            // The layout of the root, if that is there, and of the directory; user.x. The FIDs come with the exclusion.
+            assert_eq!(read, 2 + mdt);
+            let value = client.getxattr(master, FORMER).await.expect("it is there");
+            assert_eq!(read_former(&value), former);
+            assert_eq!(client.getxattr(master, "user.x").await, Ok(Bytes::from_static(b"1")));
+            assert!(!listed(client, master).await.contains("sheen"));
+            for value in [Some(&b"1"[..]), None] {
+                let set = client.setxattr(master, FORMER, value, 0).await;
+                assert_eq!(set, Err(Errno::EPERM));
+            }
+            scene.end(master, &wish).await.expect("it ends");
+            assert_eq!(client.getxattr(master, FORMER).await, Ok(value));
+            former.insert(0, master);
+        }
         scene.settle(&inner).await;
     };
     run(test, &world);

@@ -23,6 +23,7 @@ mod lost_mdts;
 mod migrations;
 mod migrations_files;
 mod migrations_lost;
+mod migrations_wanted;
 mod mismatches;
 mod names;
 mod opens;

@@ -18,7 +18,7 @@ use super::harness::run;
 use super::mismatches::obstacle;
 use crate::directory::{self, Child, key};
 use crate::orphans::{ORPHANS, fid_key};
-use crate::{MdtAtRest, Obstacle, Rebuilt, rebuild_all, repair_obstacle, xattrs};
+use crate::{MdtAtRest, Obstacle, Rebuilt, WhyLost, rebuild_all, repair_obstacle, xattrs};
 
 const ROOT: Fid = Fid::ROOT;
 const LOST_AND_FOUND: Fid = Fid { seq: fid_seq::DOT_LUSTRE, oid: 3, ver: 0 };
@@ -75,7 +75,10 @@ fn names_that_lead_to_nothing_on_another_mdt_go() {
         let done = repair(&stores);
         // A directory is made again where it was; of a file nothing is left.
         assert_eq!(done[0].directories, [below]);
-        assert_eq!(done[0].lost, [(ROOT, "m".to_owned())]);
+        let names: Vec<_> = done[0].lost.iter().map(|lost| done[0].place_of_name(lost)).collect();
+        assert_eq!((done[0].lost.len(), names), (1, vec![format!("/m ({moved})")]));
+        assert_eq!(done[0].lost[0].why, WhyLost::NoInode);
+        assert_eq!(done[0].place(below), format!("/d/below ({below})"));
         assert_eq!(child(&stores, 1, directory, "below"), Some(below));
         assert_eq!(child(&stores, 0, ROOT, "m"), None);
     });
@@ -93,6 +96,10 @@ fn names_come_back_from_inodes_of_another_mdt() {
         });
         let done = repair(&stores);
         assert_eq!((done[0].names, done[1].names), (2, 1));
+        let mut places: Vec<_> = done[0].put_back.iter().map(|it| done[0].place(*it)).collect();
+        places.sort();
+        assert_eq!(places, [format!("/d ({directory})"), format!("/m ({moved})")]);
+        assert_eq!(done[1].put_back, [file]);
         assert_eq!(child(&stores, 0, ROOT, "m"), Some(moved));
         assert_eq!(child(&stores, 0, ROOT, "d"), Some(directory));
         assert_eq!(child(&stores, 1, directory, "g"), Some(file));
@@ -211,7 +218,8 @@ fn a_directory_that_no_mdt_may_have_is_not_made_again() {
             change.insert(ROOT, key(b"nowhere"), value);
         });
         let done = repair(&made.stores);
-        assert_eq!(done[0].lost, [(ROOT, "nowhere".to_owned())]);
+        let lost: Vec<_> = done[0].lost.iter().map(|lost| (lost.parent, &lost.name[..])).collect();
+        assert_eq!(lost, [(ROOT, "nowhere")]);
     });
 }
 

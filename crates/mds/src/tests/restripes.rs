@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheen_layout::directory::{DirectoryLayout, DirectoryWish, Holder};
+use sheen_layout::directory::{
+    DirectoryLayout, DirectoryWish, FORMER, Holder, former_with, read_former,
+};
 use sheen_store::{Store, Transaction};
 use sheen_target::testing::{TestCall, TestWorld};
 use sheen_types::futures::{BoxFuture, all};
@@ -104,7 +106,7 @@ impl Scene {
         Stores(&self.servers)
     }
 
-    fn allow_restripes(&self) {
+    pub(super) fn allow_restripes(&self) {
         self.servers.iter().for_each(|server| server.mdt.restripe_directories(true));
     }
 
@@ -121,7 +123,7 @@ impl Scene {
 }
 
 /// mkdir of a name that is there.
-async fn restripe(
+pub(super) async fn restripe(
     client: &Client,
     parent: Fid,
     text: &str,
@@ -243,6 +245,11 @@ fn a_directory_is_split_and_merged_as_captured_and_keeps_its_inodes() {
         here.mkdir(d, "sub").await.expect("made");
         there.mkdir(d, "far").await.expect("made");
         here.setxattr(d, "user.color", Some(b"green"), 0).await.expect("set");
+        // It may have been another directory once.
+        let older = Fid::new(0x2_4000_0400, 0x77);
+        let mut known = Transaction::new();
+        known.set_xattr(d, FORMER, former_with(older, &[]));
+        scene.servers[0].store.apply(known).expect("applied");
         let before = scene.stores().sound(d);
         // Off, as in Lustre.
         let refused = restripe(here, ROOT, "d", &wish(2)).await.map(drop);
@@ -272,6 +279,9 @@ fn a_directory_is_split_and_merged_as_captured_and_keeps_its_inodes() {
         assert_eq!(restripe(here, ROOT, "d", &wish(1)).await.unwrap_err().0, Errno::EBUSY);
         assert_eq!(here.getxattr(master, "user.color").await.as_deref(), Ok(&b"green"[..]));
         assert_eq!(here.getxattr(d, "user.color").await, Err(Errno::ENODATA));
+        let former = here.getxattr(master, FORMER).await.expect("it was another one");
+        assert_eq!(read_former(&former), [d, older]);
+        assert_eq!(here.getxattr(d, FORMER).await, Err(Errno::ENODATA));
         scene.at_rest(&inner).await;
         assert_eq!(hash_of(stores.layout(master).as_ref()), (FNV, 4, 2));
         for (number, stripe) in (0..).zip(stores.stripes(master)) {

@@ -10,7 +10,7 @@ use super::checks::{apply, check_without, faults, says};
 use super::repairs::{child, repair, repair_once};
 use super::striped_checks::{DIRECTORY, REGULAR, ROOT, Tree, with_striped};
 use crate::directory::Child;
-use crate::{Rebuilt, links, xattrs};
+use crate::{Rebuilt, WhyLost, links, xattrs};
 
 const LOST_AND_FOUND: Fid = Fid { seq: fid_seq::DOT_LUSTRE, oid: 3, ver: 0 };
 
@@ -113,7 +113,8 @@ fn a_name_that_is_anothers_where_it_belongs_is_lost_or_its_inode_found() {
         tree.put_name((tree.stripes[2], &name), Child { fid: other.1, kind: REGULAR });
         let done = total(&repair(&tree.stores));
         assert_eq!((done.found, done.moved), (vec![new], 0));
-        assert_eq!(done.lost, [(tree.stripes[2], name.clone())]);
+        let lost: Vec<_> = done.lost.iter().map(|it| (it.parent, &it.name[..], it.why)).collect();
+        assert_eq!(lost, [(tree.master, &name[..], WhyLost::Taken)]);
         assert_eq!(child(&tree.stores, 0, LOST_AND_FOUND, &new.to_string()), Some(new));
         assert_eq!(child(&tree.stores, 1, tree.stripes[1], &name), Some(file));
         is_whole(&tree);

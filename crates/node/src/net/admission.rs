@@ -34,21 +34,21 @@ struct PendingHandshakes {
     by_source: HashMap<u64, usize>,
 }
 
-/// A place among them.
-pub(super) struct Place {
+/// One of them: its place among those that are under way.
+pub(super) struct HandshakeSlot {
     lnet: Arc<LNet>,
     number: u64,
     stop: Queue<()>,
 }
 
-impl Place {
-    /// Completes when the place is taken away.
+impl HandshakeSlot {
+    /// Completes when the slot is taken away.
     pub(super) async fn lost(&self) {
         std::future::poll_fn(|context| self.stop.poll(context)).await;
     }
 }
 
-impl Drop for Place {
+impl Drop for HandshakeSlot {
     fn drop(&mut self) {
         self.lnet.handshakes.0.lock().end(self.number);
     }
@@ -89,7 +89,7 @@ impl PendingHandshakes {
 
 impl LNet {
     /// A connection has come from `source`, an address: `None` if it is not to be kept.
-    pub(super) fn begin_handshake(self: &Arc<Self>, source: u64) -> Option<Place> {
+    pub(super) fn begin_handshake(self: &Arc<Self>, source: u64) -> Option<HandshakeSlot> {
         let stop = Queue::new();
         let most = limits::OPENINGS_MAX.min(self.unused_max());
         let begun = self.handshakes.0.lock().begin(source, stop.clone(), most);
@@ -101,7 +101,7 @@ impl LNet {
             self.counters.unused.fetch_add(1, Ordering::Relaxed);
             oldest.close();
         }
-        Some(Place { lnet: Arc::clone(self), number, stop })
+        Some(HandshakeSlot { lnet: Arc::clone(self), number, stop })
     }
 
     /// So many connections may be unused.

@@ -199,7 +199,13 @@ impl LNet {
 
     /// As [`LNet::put`], of an import's request: to the server at that address, and to no peer that only says that
     /// it is the server.
-    pub fn ask(self: &Arc<Self>, to: Nid, portal: Portal, bits: MatchBits, payload: Vec<Bytes>) {
+    pub fn put_request(
+        self: &Arc<Self>,
+        to: Nid,
+        portal: Portal,
+        bits: MatchBits,
+        payload: Vec<Bytes>,
+    ) {
         let ack_handle = HANDLE_NONE;
         let put = Put { ack_handle, match_bits: bits, header_data: 0, portal, offset: 0 };
         if self.is_own(to) {
@@ -211,7 +217,7 @@ impl LNet {
 
     /// As [`LNet::put`], of a reply, into the receiver's buffer at `offset`: replies lie behind the room that
     /// early replies use. It is dropped if the receiver takes nothing of much.
-    pub fn put_at(
+    pub fn put_reply(
         self: &Arc<Self>,
         to: Nid,
         portal: Portal,
@@ -228,7 +234,7 @@ impl LNet {
         }
     }
 
-    /// As [`LNet::ask`], of a request that no caller waits for: it goes with the next one to that node, or
+    /// As [`LNet::put_request`], of a request that no caller waits for: it goes with the next one to that node, or
     /// a few milliseconds later by itself.
     pub fn put_lingering(
         self: &Arc<Self>,
@@ -242,7 +248,7 @@ impl LNet {
         let link = (!self.is_own(to) && !self.is_stopping())
             .then(|| self.peers.read().route(to, now, length, Sender::Import))
             .flatten();
-        let Some(link) = link else { return self.ask(to, portal, bits, payload) };
+        let Some(link) = link else { return self.put_request(to, portal, bits, payload) };
         let put =
             Put { ack_handle: HANDLE_NONE, match_bits: bits, header_data: 0, portal, offset: 0 };
         let frame = sheen_lnet::message(self.local, to, LnetCommand::Put(put), payload);

@@ -167,7 +167,7 @@ impl PeerTurns {
     pub(crate) async fn run<F: Future>(&self, inline: bool, work: F) -> F::Output {
         let Some(share) = &self.0 else { return work.await };
         let mut work = pin!(work);
-        let mut place = Place::new(share);
+        let mut place = QueuePosition::new(share);
         let mut inline = inline;
         poll_fn(|context| {
             let _turn = match std::mem::take(&mut inline) {
@@ -261,14 +261,14 @@ impl Drop for Turn<'_> {
 }
 
 /// Where a task's poll waits.
-struct Place<'a> {
+struct QueuePosition<'a> {
     share: &'a Arc<Share>,
     number: Option<u64>,
     /// It is the one of its peer's that goes round.
     goes_round: bool,
 }
 
-impl<'a> Place<'a> {
+impl<'a> QueuePosition<'a> {
     fn new(share: &'a Arc<Share>) -> Self {
         Self { share, number: None, goes_round: false }
     }
@@ -338,7 +338,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuePosition<'_> {
     fn drop(&mut self) {
         // It was woken, or goes round, and does not go on: the turn is another's.
         let goes_round = self.goes_round;

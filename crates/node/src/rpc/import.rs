@@ -166,7 +166,7 @@ impl NodeImport {
         match (self.is_reverse, outgoing.may_linger) {
             (true, _) => node.lnet.put(to, portal, bits, 0, message),
             (false, true) => node.lnet.put_lingering(to, portal, bits, message),
-            (false, false) => node.lnet.ask(to, portal, bits, message),
+            (false, false) => node.lnet.put_request(to, portal, bits, message),
         }
     }
 

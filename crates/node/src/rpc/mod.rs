@@ -435,7 +435,7 @@ impl RpcNode {
     /// Whether a peer has an export here, or leads to a target of ours.
     fn is_used_by(&self, nid: Nid) -> bool {
         let targets = Arc::clone(&self.targets.read());
-        let mut is_used = targets.iter().any(|registered| registered.handler.serves(nid));
+        let mut is_used = targets.iter().any(|registered| registered.handler.has_client_at(nid));
         if !is_used {
             self.each_import(|import| is_used |= import.peer() == nid);
         }

@@ -362,7 +362,7 @@ impl RpcNode {
         // A client with early replies takes what comes at the front for one of those.
         let offset = if route.arrival.early { EARLY_REPLY_BYTES } else { 0 };
         let (to, portal) = (route.arrival.from, reply_portal(route.arrival.portal));
-        self.lnet.put_at(to, portal, route.arrival.reply_bits, 0, offset, vec![message]);
+        self.lnet.put_reply(to, portal, route.arrival.reply_bits, 0, offset, vec![message]);
     }
 
     /// Asks a client for patience.
@@ -384,7 +384,7 @@ impl RpcNode {
         };
         let message = Reply::from(ObdPingReply::default()).to_bytes(&header, &body);
         let (to, portal) = (route.arrival.from, reply_portal(route.arrival.portal));
-        self.lnet.put_at(to, portal, route.arrival.reply_bits, 0, 0, vec![message]);
+        self.lnet.put_reply(to, portal, route.arrival.reply_bits, 0, 0, vec![message]);
     }
 
     /// Whether a request that is being executed has come again.

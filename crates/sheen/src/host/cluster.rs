@@ -118,7 +118,8 @@ impl Cluster {
     /// Finds processes of the file system that run though no file says so: the `up` that started them was
     /// killed, or the directory with the files is gone.
     pub(super) fn adopt(&mut self) -> Result<(), Fault> {
-        let failed = |error: std::io::Error| io_fault(&self.run(), &error);
+        let run = self.run();
+        let failed = |error: std::io::Error| io_fault(&run, &error);
         if self.server().pid().is_none()
             && let Some((pid, words)) = rediscovery::process("server", &self.mgt())
         {
@@ -128,13 +129,15 @@ impl Cluster {
                 self.values.extend(value.map(|value| (key.to_owned(), value)));
             }
         }
+        let mount = self.mount();
+        if let Some(pid) = mount.pid().filter(|_| !mount.pid_file().exists()) {
+            mount.adopt(pid).map_err(failed)?;
+        }
         // An `up` that was killed may have begun a mount and not said where.
         if (self.mount().pid().is_none() || self.get("mount").is_none())
             && let Some((pid, words)) = rediscovery::mount(&self.directory)
         {
-            self.mount()
-                .adopt(keeper::keeper_of(pid))
-                .map_err(|error| io_fault(&self.run(), &error))?;
+            self.mount().adopt(keeper::keeper_of(pid)).map_err(failed)?;
             let options = rediscovery::value_of(&words, "-o").map(str::to_owned);
             self.values.extend(options.map(|options| (MOUNT_OPTIONS.to_owned(), options)));
             if let Some(point) = words.iter().rev().find(|word| !word.is_empty()) {

@@ -49,8 +49,19 @@ impl Daemon {
         &self.folder
     }
 
-    fn pid_file(&self) -> PathBuf {
-        self.folder.join(format!("{}.pid", self.name))
+    /// `server.pid`, `keeper.pid`; `mount.pid` of a mount without a keeper.
+    pub(super) fn pid_file(&self) -> PathBuf {
+        let name = if self.has_keeper() { "keeper" } else { self.name };
+        self.folder.join(format!("{name}.pid"))
+    }
+
+    /// Of a mount with a keeper, whose files name both: that of the process which serves it.
+    fn served_file(&self) -> Option<PathBuf> {
+        self.has_keeper().then(|| self.folder.join(format!("{}.pid", self.name)))
+    }
+
+    fn has_keeper(&self) -> bool {
+        self.name == "mount" && keeper::is_possible()
     }
 
     /// Where it logs.
@@ -58,11 +69,17 @@ impl Daemon {
         self.folder.join(format!("{}.log", self.name))
     }
 
-    /// The process if it runs. A number that another program got meanwhile does not
+    /// The process if it runs: of a mount with a keeper that. A number that another program got meanwhile does not
     /// count, nor one that was killed and that its parent has not waited for, nor what a file says that another
     /// user wrote, nor a process of another user or program.
     pub(crate) fn pid(&self) -> Option<Pid> {
-        let text = private::text(&self.pid_file())?;
+        let known = self.process_in(&self.pid_file());
+        // Of a mount of an earlier version, or where the keeper's file is lost.
+        known.or_else(|| self.process_in(&self.served_file()?).map(keeper::keeper_of))
+    }
+
+    fn process_in(&self, file: &Path) -> Option<Pid> {
+        let text = private::text(file)?;
         let mut words = text.split_whitespace();
         let (number, started) = (words.next()?, words.next()?);
         let pid = Pid::from_raw(number.parse().ok()?)?;
@@ -90,15 +107,38 @@ impl Daemon {
         self.lasting(patience).map_err(|pid| does_not_end(self.name, pid, patience))
     }
 
-    /// Writes the pid file of a process that runs without one.
+    /// Writes the pid file of a process that runs without one; with it that of the process that a keeper keeps.
     ///
     /// # Errors
     /// The file cannot be written.
     pub(crate) fn adopt(&self, pid: Pid) -> io::Result<()> {
+        self.write_pid(&self.pid_file(), pid)?;
+        match keeper::served_by(pid) {
+            served if served != pid => self.note_served(served),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes which process serves the mount that this one keeps.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn note_served(&self, pid: Pid) -> io::Result<()> {
+        self.served_file().map_or(Ok(()), |file| self.write_pid(&file, pid))
+    }
+
+    fn write_pid(&self, file: &Path, pid: Pid) -> io::Result<()> {
         let Some(started) = started_at(pid) else { return Ok(()) };
         private::directory(&self.folder).map_err(|fault| io::Error::other(fault.text))?;
         let folder = self.identity().unwrap_or_default();
-        fs::write(self.pid_file(), format!("{} {started} {folder}\n", pid.as_raw_nonzero()))
+        fs::write(file, format!("{} {started} {folder}\n", pid.as_raw_nonzero()))
+    }
+
+    /// Takes the files away.
+    fn forget_pids(&self) {
+        for file in [Some(self.pid_file()), self.served_file()].into_iter().flatten() {
+            let _ = fs::remove_file(file);
+        }
     }
 
     /// Device and inode of the folder: they stay where it is moved, and differ in a copy.
@@ -143,7 +183,7 @@ impl Daemon {
             return Ok(());
         }
         let ended = child.wait().map_err(cannot)?;
-        let _ = fs::remove_file(self.pid_file());
+        self.forget_pids();
         let code = ended.code().and_then(|code| u8::try_from(code).ok());
         let text = match said.strip_prefix(FAILED) {
             Some(why) => why.to_owned(),
@@ -180,7 +220,7 @@ impl Daemon {
             let _ = kill_process(pid, Signal::KILL);
             self.wait(patience);
         }
-        let _ = fs::remove_file(self.pid_file());
+        self.forget_pids();
     }
 
     /// Waits until it has ended; `false` if it has not after `patience`.

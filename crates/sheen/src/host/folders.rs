@@ -103,6 +103,20 @@ impl Cluster {
         folders
     }
 
+    /// All that `fsck` looks at: the targets, or, where there are none of such names, stores of whatever names, as mkfs.lustre
+    /// makes them.
+    pub(super) fn stores(&self) -> Vec<PathBuf> {
+        let targets = self.targets();
+        if !targets.is_empty() {
+            return targets;
+        }
+        let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        let mut folders: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        folders.retain(|folder| is_there(folder));
+        folders.sort();
+        folders
+    }
+
     /// What they are, by their names alone.
     pub(super) fn folders_there(&self) -> Vec<TargetConfig> {
         let names = self.targets();

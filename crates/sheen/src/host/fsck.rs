@@ -10,6 +10,7 @@
 //! that is not the one which other MDTs know by its identity is reported, and counts as missing.
 
 use std::io::{IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,10 +24,12 @@ use sheen_assembly::{
 use sheen_mds::{Obstacle, Redone, RedonePart, RefusedPart};
 use sheen_store::{Store, StoreError};
 use sheen_store_disk::{Config, DiskError, OpenOptions, StoreDisk};
+use sheen_types::text::shell_word;
 use sheen_types::{Fid, HashSet, MdtIndex, Nid, TargetKind, TargetName};
 
 use super::cluster::{Cluster, PATIENCE};
-use super::folders::{folder_of, refuse_doubles};
+use super::folders::{folder_of, is_there, refuse_doubles};
+use super::private;
 use super::salvage::{held, now};
 use super::target::{is_registered, plans};
 use sheen_tools::interrupt;
@@ -103,6 +106,7 @@ fn code_of(fault: &Fault) -> u8 {
 fn check(options: &Fsck) -> Result<u8, Fault> {
     let cluster = Cluster::open(&options.dir)?;
     let place = shown_path(&options.dir);
+    check_place(&cluster)?;
     let _lock = cluster.lock()?;
     let server = cluster.server().settled(PATIENCE).map_err(|fault| failed(fault.text))?;
     if cluster.is_served_elsewhere() {
@@ -115,9 +119,7 @@ fn check(options: &Fsck) -> Result<u8, Fault> {
     }
     let places = find(&cluster, !options.repair)?;
     let lacks = match (places.mgts.is_empty(), places.mdts.is_empty()) {
-        (true, true) if places.osts.is_empty() => {
-            return Err(failed(format!("{place}: no file system of `sheen up`")));
-        }
+        (true, true) if places.osts.is_empty() => return Err(failed(no_targets(&place))),
         (true, _) => Some("mgt"),
         (false, true) => Some("mdt0000"),
         (false, false) => None,
@@ -139,13 +141,39 @@ fn check(options: &Fsck) -> Result<u8, Fault> {
     Ok(report_repaired(&found, &again, redone))
 }
 
+/// Refuses a directory that has no targets in it, and says what to type. Has `run` in it then, for the lock.
+fn check_place(cluster: &Cluster) -> Result<(), Fault> {
+    let place = &cluster.directory;
+    if is_there(place) {
+        let name = plans(place)?.last().map_or(String::new(), |plan| format!(", {}", plan.kind));
+        let above = place.parent().unwrap_or(place);
+        return Err(failed(format!(
+            "{}: a target itself{name}: a file system is checked as a whole, in the directory that its targets lie in: \
+             sheen fsck --dir {}",
+            shown_path(place),
+            shell_word(above.as_os_str().as_bytes())
+        )));
+    }
+    if cluster.stores().is_empty() && cluster.fsname().is_none() {
+        return Err(failed(no_targets(&shown_path(place))));
+    }
+    private::directory(&cluster.run())
+}
+
+fn no_targets(place: &str) -> String {
+    format!(
+        "{place}: no targets in it: --dir is the directory of `sheen up`, or one in which all targets of mkfs.lustre lie, \
+         each in a directory of its own"
+    )
+}
+
 fn find(cluster: &Cluster, only_looks: bool) -> Result<Places<'_>, Fault> {
     let (mgts, registered, mdts, osts) = Default::default();
     let mut places = Places { cluster, only_looks, mgts, registered, mdts, osts };
     cluster.report_copies();
     cluster.check_targets()?;
     let mut all = Vec::new();
-    for directory in cluster.targets() {
+    for directory in cluster.stores() {
         all.extend(plans(&directory)?);
     }
     refuse_doubles(&all)?;
@@ -277,6 +305,11 @@ impl Places<'_> {
         let mut mdts = Vec::new();
         for (name, store) in stores {
             let held = held(&store).map_err(|error| broken(name, &error))?;
+            if held.objects.is_empty() && !self.registered.contains(name) {
+                progress("");
+                output::line(format_args!("{name}: it was never started, there is nothing in it"));
+                continue;
+            }
             mdts.push((name, store, held));
         }
         Ok((mdts, lacked))
@@ -502,6 +535,9 @@ fn put_in_order(
             .map_err(|error| failed(error.to_string()))?,
     };
     for ((name, _), done) in stores.iter().zip(&done) {
+        for fid in &done.put_back {
+            output::line(format_args!("{name}: {}: name put back", done.place(*fid)));
+        }
         super::salvage::report_names(&name.to_string(), done);
     }
     Ok(())

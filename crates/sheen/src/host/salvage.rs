@@ -233,19 +233,21 @@ fn in_order(name: &str, place: &Path, kind: &TargetLabel) -> Result<(), Fault> {
 
 pub(super) fn report_names(name: &str, done: &sheen_mds::Rebuilt) {
     for fid in &done.directories {
-        output::line(format_args!("{name}: directory {fid} is recreated, accessible to root only"));
+        let place = done.place(*fid);
+        output::line(format_args!("{name}: {place}: directory recreated, accessible to root only"));
     }
     for fid in &done.stripes {
+        let place = done.place(*fid);
         output::line(format_args!(
-            "{name}: {fid}, a stripe of a directory, was lost and is recreated; of the names that were in it, \
-             those that inodes record are put back"
+            "{name}: {place}: stripe of a directory, lost and recreated; of the names that were in it, those that \
+             inodes record are put back"
         ));
     }
     for fid in &done.found {
         output::line(format_args!("{name}: {fid} is in /lost+found, named by its FID"));
     }
-    for (parent, lost) in &done.lost {
-        output::line(format_args!("{name}: {lost:?} in {parent}: nothing is left of it"));
+    for lost in &done.lost {
+        output::line(format_args!("{name}: {}: {}", done.place_of_name(lost), lost.why));
     }
     if done.moved > 0 {
         output::line(format_args!(

@@ -4,10 +4,12 @@ mod client;
 mod disk;
 mod kernel;
 mod server;
+mod service_cost;
 mod spreading;
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use sheen_assembly::{Served, TargetLabel};
@@ -54,6 +56,8 @@ pub(crate) struct Shape {
     pub(crate) restripes: bool,
     /// From how many names on directories are split by the MDTs themselves; never if `None`.
     pub(crate) splits_from: Option<u64>,
+    /// What each request costs an MDT in time, one after the other; nothing if `None`.
+    pub(crate) request_cost: Option<Duration>,
 }
 
 /// The RPC of all processes that a node ever had. One that died has closed nothing, and what it serves
@@ -102,8 +106,8 @@ impl Cluster {
         if shape.on_one_node {
             first.extend(further.clone().map(mdt));
         }
-        let Shape { squashes, restripes, splits_from, .. } = shape;
-        let settings = MdtSettings { squashes, restripes, splits_from };
+        let Shape { squashes, restripes, splits_from, request_cost, .. } = shape;
+        let settings = MdtSettings { squashes, restripes, splits_from, request_cost };
         let mut servers = vec![Server::new(mgs, mgs, first, settings)];
         for index in 0..shape.osts {
             let ost = place(target(TargetKind::Ost, index), shape.ost_bytes);

@@ -9,10 +9,11 @@ use sheen_assembly::{Registrar, Role, Served, TargetLabel};
 use sheen_node::net::{LNet, NetConfig};
 use sheen_node::rpc::RpcNode;
 use sheen_target::Timeouts;
-use sheen_types::{Nid, TargetName};
+use sheen_types::{Nid, TargetKind, TargetName};
 use sheen_vnet::{Scope, Virtual};
 
 use super::disk::Disk;
+use super::service_cost::{Core, OnCore};
 use super::{PORT, Past, TRUSTED};
 
 /// `obd_timeout` of the servers: short, so that ten minutes see many recoveries.
@@ -40,6 +41,8 @@ pub(crate) struct MdtSettings {
     pub(crate) restripes: bool,
     /// From how many names on directories are split; never if `None`.
     pub(crate) splits_from: Option<u64>,
+    /// What each request costs; nothing if `None`.
+    pub(crate) request_cost: Option<Duration>,
 }
 
 /// A node, up or down.
@@ -50,6 +53,8 @@ pub(crate) struct Server {
     pub(crate) hosted: Vec<HostedTarget>,
     mgs: Nid,
     settings: MdtSettings,
+    /// Of its MDTs, if requests cost something.
+    pub(crate) core: Option<Arc<Core>>,
     up: Mutex<Option<Up>>,
     starts: AtomicU64,
     past: Past,
@@ -80,7 +85,8 @@ impl Server {
         settings: MdtSettings,
     ) -> Arc<Self> {
         let (up, starts, past) = (Mutex::new(None), AtomicU64::new(0), Past::default());
-        Arc::new(Self { nid, hosted, mgs, settings, up, starts, past })
+        let core = settings.request_cost.map(Core::new);
+        Arc::new(Self { nid, hosted, mgs, settings, core, up, starts, past })
     }
 
     /// How often it was started.
@@ -154,6 +160,7 @@ impl Server {
             let kind = hosted.kind.clone();
             let served = Served::start(kind, store, &node, world.clone(), timeouts()).await?;
             self.set(&served);
+            self.put_on_core(&served, &node, world);
             running.push(Arc::new(served));
             if let Some(up) = &mut *self.up.lock() {
                 up.served.clone_from(&running);
@@ -175,6 +182,17 @@ impl Server {
             up.is_ready = true;
         }
         Ok(())
+    }
+
+    /// An MDT takes time for each request from now on, if requests cost something.
+    fn put_on_core(&self, served: &Served, node: &Arc<RpcNode>, world: &sheen_io::World) {
+        let (Some(core), TargetLabel::Target(name)) = (&self.core, &served.kind) else { return };
+        if name.kind != TargetKind::Mdt {
+            return;
+        }
+        let (target, clock) = (Arc::clone(&served.target) as _, Arc::clone(&world.clock));
+        let on_core = OnCore { target, core: Arc::clone(core), clock };
+        node.register(name.uuid(), Arc::new(on_core), served.kind.portals());
     }
 
     /// Before it has answered anything.

@@ -14,9 +14,10 @@ use std::{
 };
 
 use sheen_fuse_wire::{
-    FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
-    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
-    ReplyOpen, ReplyStatfs, ReplyWrite, Request, SetAttributes, StatFs, WriteFlags,
+    AttributeCalls, DirectoryCalls, FileAttr, FileCalls, FileHandle, Filesystem, FopenFlags,
+    Generation, INodeNo, LockCalls, LockOwner, NameCalls, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs,
+    ReplyWrite, Request, SetAttributes, StatFs, WriteFlags, XattrCalls,
 };
 use sheen_store::suite::script::Numbers;
 use sheen_types::{Errno, HashMap, PAGE_BYTES as PAGE};
@@ -180,7 +181,9 @@ impl<M> State<M> {
     }
 }
 
-impl<M: Clone + Send + 'static> Filesystem for Recorder<M> {
+impl<M: Clone + Send + 'static> Filesystem for Recorder<M> {}
+
+impl<M: Clone + Send + 'static> NameCalls for Recorder<M> {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let state = self.state();
         let found = state.child(parent.0, &name.to_string_lossy());
@@ -190,67 +193,9 @@ impl<M: Clone + Send + 'static> Filesystem for Recorder<M> {
         }
     }
 
-    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        match self.state().attr(ino.0) {
-            Some(attr) => reply.attr(TTL, &attr),
-            None => reply.error(Errno::ENOENT),
-        }
-    }
-
-    fn setattr(&self, _: &Request, ino: INodeNo, changes: SetAttributes, reply: ReplyAttr) {
-        let size = changes.size;
-        let mut state = self.state();
-        if let (Some(size), Some(node)) = (size, state.nodes.get_mut(&ino.0)) {
-            node.data.resize(size);
-            state.log.push(Event::Size { file: ino.0, size });
-        }
-        match state.attr(ino.0) {
-            Some(attr) => reply.attr(TTL, &attr),
-            None => reply.error(Errno::ENOENT),
-        }
-    }
-
     fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
         let attr = self.state().make(parent, name, true);
         reply.entry((TTL, TTL), INodeNo(attr.ino), &attr, Generation(0));
-    }
-
-    fn create(
-        &self,
-        _: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        _: u32,
-        _: u32,
-        _: OpenFlags,
-        reply: ReplyCreate,
-    ) {
-        let attr = self.state().make(parent, name, false);
-        let node = (INodeNo(attr.ino), Generation(0));
-        reply.created(TTL, node, &attr, FileHandle(0), FopenFlags::empty());
-    }
-
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        reply.opened(FileHandle(0), FopenFlags::empty());
-    }
-
-    fn release(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        _: Option<LockOwner>,
-        reply: ReplyEmpty,
-    ) {
-        reply.ok();
-    }
-
-    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        reply.opened(FileHandle(0), FopenFlags::empty());
-    }
-
-    fn releasedir(&self, _: &Request, _: INodeNo, _: FileHandle, reply: ReplyEmpty) {
-        reply.ok();
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -281,6 +226,69 @@ impl<M: Clone + Send + 'static> Filesystem for Recorder<M> {
         };
         state.children(newparent).insert(to.1.clone(), node);
         state.log.push(Event::Rename { from, to });
+        reply.ok();
+    }
+}
+
+impl<M: Clone + Send + 'static> AttributeCalls for Recorder<M> {
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        match self.state().attr(ino.0) {
+            Some(attr) => reply.attr(TTL, &attr),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn setattr(&self, _: &Request, ino: INodeNo, changes: SetAttributes, reply: ReplyAttr) {
+        let size = changes.size;
+        let mut state = self.state();
+        if let (Some(size), Some(node)) = (size, state.nodes.get_mut(&ino.0)) {
+            node.data.resize(size);
+            state.log.push(Event::Size { file: ino.0, size });
+        }
+        match state.attr(ino.0) {
+            Some(attr) => reply.attr(TTL, &attr),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        let (all, page) = (1 << 24, PAGE as u32);
+        let (blocks, bfree, bavail, files, ffree) = (all, all, all, all, all);
+        let (bsize, namelen, frsize) = (page, 255, page);
+        reply.statfs(&StatFs { blocks, bfree, bavail, files, ffree, bsize, namelen, frsize });
+    }
+}
+
+impl<M: Clone + Send + 'static> XattrCalls for Recorder<M> {}
+
+impl<M: Clone + Send + 'static> FileCalls for Recorder<M> {
+    fn create(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        _: u32,
+        _: u32,
+        _: OpenFlags,
+        reply: ReplyCreate,
+    ) {
+        let attr = self.state().make(parent, name, false);
+        let node = (INodeNo(attr.ino), Generation(0));
+        reply.created(TTL, node, &attr, FileHandle(0), FopenFlags::empty());
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.opened(FileHandle(0), FopenFlags::empty());
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: Option<LockOwner>,
+        reply: ReplyEmpty,
+    ) {
         reply.ok();
     }
 
@@ -331,6 +339,16 @@ impl<M: Clone + Send + 'static> Filesystem for Recorder<M> {
         state.log.push(Event::Sync { node: ino.0 });
         reply.ok();
     }
+}
+
+impl<M: Clone + Send + 'static> DirectoryCalls for Recorder<M> {
+    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.opened(FileHandle(0), FopenFlags::empty());
+    }
+
+    fn releasedir(&self, _: &Request, _: INodeNo, _: FileHandle, reply: ReplyEmpty) {
+        reply.ok();
+    }
 
     fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         self.state().log.push(Event::Sync { node: ino.0 });
@@ -355,14 +373,9 @@ impl<M: Clone + Send + 'static> Filesystem for Recorder<M> {
         }
         reply.ok();
     }
-
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let (all, page) = (1 << 24, PAGE as u32);
-        let (blocks, bfree, bavail, files, ffree) = (all, all, all, all, all);
-        let (bsize, namelen, frsize) = (page, 255, page);
-        reply.statfs(&StatFs { blocks, bfree, bavail, files, ffree, bsize, namelen, frsize });
-    }
 }
+
+impl<M: Clone + Send + 'static> LockCalls for Recorder<M> {}
 
 /// What survives of what was not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

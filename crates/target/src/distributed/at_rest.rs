@@ -27,7 +27,7 @@ impl ChangesAtRest {
         Ok(Self { recorded: recorded.collect(), log })
     }
 
-    /// The records of changes that are not complete, as far as this MDT knows.
+    /// The records that are there: of changes that are not complete, and of complete ones of which this MDT does not know it yet.
     pub fn records(&self) -> impl Iterator<Item = &UpdateRecord> {
         self.log.records.iter()
     }
@@ -41,8 +41,13 @@ impl ChangesAtRest {
     /// Whether this MDT's part of a change is there: it has the record, or a note that the change is complete.
     #[must_use]
     pub fn has(&self, id: ChangeId) -> bool {
-        let note = self.log.notes.get(&id.coordinator);
-        self.recorded.contains(&id) || note.is_some_and(|note| note.has(id.transno))
+        self.recorded.contains(&id) || self.notes_as_complete(id)
+    }
+
+    /// Whether this MDT has a note that a change is complete: all participants have their parts.
+    #[must_use]
+    pub fn notes_as_complete(&self, id: ChangeId) -> bool {
+        self.log.notes.get(&id.coordinator).is_some_and(|note| note.has(id.transno))
     }
 }
 

@@ -22,8 +22,8 @@ use sheen_wire::update_record::UpdateRecord;
 use super::Refusal;
 use super::log::put_record;
 use crate::EACH_LINE;
-use crate::commit::TransnoSource;
 use crate::export::Export;
+use crate::history::TransnoSource;
 use crate::last_rcvd::{RecoveryLosses, ReplyRecord, Slot, put_reply, put_transno};
 use crate::target::Target;
 

@@ -35,7 +35,8 @@ impl Drop for ReplayGuard<'_> {
 
 impl Target {
     /// Waits until the request may be executed: where the target recovers, and where it has recovered and what
-    /// clients keep is being revoked. A replay is under way as long as the guard lives.
+    /// clients keep is being revoked. A replay is under way as long as the guard lives; its context says that it is one
+    /// ([`Context::replay`]).
     ///
     /// # Errors
     /// How the request ends if it is not executed.

@@ -27,9 +27,9 @@ fn a_node_has_so_many_exports_and_another_node_as_many() {
             node.connect(name).await;
         }
         assert_eq!(node.client("6").connect().await.unwrap_err(), Errno::EBUSY);
-        assert!(sheen_rpc::Handler::serves(&*node.target, Nid::tcp([10, 0, 0, 8].into())));
+        assert!(sheen_rpc::Handler::has_client_at(&*node.target, Nid::tcp([10, 0, 0, 8].into())));
         node.target.evict_client("elsewhere").await;
-        assert!(!sheen_rpc::Handler::serves(&*node.target, Nid::tcp([10, 0, 0, 8].into())));
+        assert!(!sheen_rpc::Handler::has_client_at(&*node.target, Nid::tcp([10, 0, 0, 8].into())));
     });
 }
 

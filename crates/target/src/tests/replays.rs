@@ -5,8 +5,8 @@ use sheen_wire::messages::SeqQuery;
 
 use super::*;
 use crate::Export;
-use crate::commit::{History, TransnoSource};
 use crate::epoch::{Epoch, TRANSNO_MAX};
+use crate::history::{History, TransnoSource};
 use crate::last_rcvd::{ClientRecord, LastRcvd, put_client, put_epoch, put_transno};
 
 const LAST: Transno = Transno(u64::MAX);

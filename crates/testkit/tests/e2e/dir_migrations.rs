@@ -157,7 +157,7 @@ fn a_migration_that_is_broken_off_is_ended_by_the_same_command() {
         ensure(is_between, || "it had ended".to_owned())?;
         let ran = cluster.run(&["lfs", "migrate", "-m", "0", &d.to_string_lossy()])?;
         is(&ran.status.code(), &Some(EPERM))?;
-        let says = format!("run 'lfs migrate -m 1 -H fnv_1a_64 {}' to finish it", d.display());
+        let says = format!("run: lfs migrate -m 1 -H fnv_1a_64 {}", d.display());
         ensure(ran.output.contains(&says), || ran.output.clone())?;
         lfs(cluster, &["migrate", "-m", "1"], &d)?;
         is(&names(&d)?.len(), &count)?;

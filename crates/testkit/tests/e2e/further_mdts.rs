@@ -7,12 +7,10 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rustix::process::{Pid, Signal, kill_process};
 use sheen_store::{AttributePatch, Store, Transaction};
 use sheen_store_disk::{Config, OpenOptions, StoreDisk};
 use sheen_testkit::cluster::Cluster;
@@ -21,7 +19,7 @@ use sheen_types::{Fid, fid_seq};
 use sheen_workloads::process::{text, wait_until};
 use sheen_workloads::{Context, Outcome, ensure};
 
-use crate::nodes::{Node, PORT, format, nid, spawn};
+use crate::nodes::{Node, PORT, format, mount, nid, spawn, stop_now, unmount};
 
 /// Longer than any start or recovery takes here.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -98,20 +96,8 @@ impl<'a> Targets<'a> {
     }
 
     pub(crate) fn mount(&self, log: &Path) -> Outcome<Node> {
-        let (source, mnt) = (format!("{}:/nodes", nid(self.base + MGS)), self.cluster.mnt());
-        let own = nid(self.base + MOUNT);
-        let (options, path) = (format!("port={PORT},nid={own}"), mnt.to_string_lossy());
-        let arguments = ["mount", "--foreground", "-o", &options, &source, &path];
-        let mut tried = spawn(self.cluster, &arguments, log)?;
-        wait_until("the mount", PATIENCE, || {
-            if tried.0.try_wait().is_ok_and(|ended| ended.is_some())
-                && let Ok(again) = spawn(self.cluster, &arguments, log)
-            {
-                tried = again;
-            }
-            text(Path::new("/proc/mounts")).contains(&*path)
-        })?;
-        Ok(tried)
+        let source = format!("{}:/nodes", nid(self.base + MGS));
+        mount(self.cluster, (&source, &nid(self.base + MOUNT)), log)
     }
 
     /// Brings them together as for `sheen up`.
@@ -148,18 +134,6 @@ impl<'a> Targets<'a> {
         }
         Ok(())
     }
-
-    /// Its process leaves its servers before it ends: killed, it would be awaited at their next start.
-    pub(crate) fn unmount(&self, mut mounted: Node) -> Outcome {
-        let mnt = self.cluster.mnt();
-        wait_until("an unused mount", PATIENCE, || {
-            let unmount =
-                Command::new("fusermount3").arg("-u").arg(&mnt).stderr(Stdio::null()).status();
-            unmount.is_ok_and(|status| status.success())
-        })?;
-        let has_ended = || mounted.0.try_wait().is_ok_and(|ended| ended.is_some());
-        wait_until("the end of the mount", PATIENCE, has_ended)
-    }
 }
 
 /// Files of MDT0000 are there, and new ones are made.
@@ -171,12 +145,6 @@ fn goes_on(mnt: &Path, file: &str) -> Outcome {
         ensure(held == file, || format!("{file} has {held:?}"))?;
     }
     Ok(())
-}
-
-pub(crate) fn stop(server: &mut Node) -> Outcome {
-    kill_process(Pid::from_child(&server.0), Signal::TERM).context("kill")?;
-    let ended = server.0.wait().context("wait")?;
-    ensure(ended.success(), || format!("the server: {ended}"))
 }
 
 fn join(cluster: &Cluster) -> Outcome {
@@ -210,10 +178,10 @@ fn join(cluster: &Cluster) -> Outcome {
     wait_until("the first MDT again", PATIENCE, || targets.know_each_other())?;
 
     // Both stop, and the mount is another one that finds two MDTs.
-    targets.unmount(mounted)?;
+    unmount(cluster, mounted)?;
     let mut second = second;
-    stop(&mut second)?;
-    stop(&mut first)?;
+    stop_now(&mut second)?;
+    stop_now(&mut first)?;
     let (_first, _second) = (targets.serve(FIRST)?, targets.serve(SECOND)?);
     let mounted = targets.mount(&log)?;
     wait_until("both MDTs", PATIENCE, || targets.know_each_other())?;
@@ -223,7 +191,7 @@ fn join(cluster: &Cluster) -> Outcome {
         let bad = log.lines().find(|line| line.contains("panicked") || line.contains(" ERROR "));
         ensure(bad.is_none(), || format!("server {node}: {bad:?}"))?;
     }
-    targets.unmount(mounted)
+    unmount(cluster, mounted)
 }
 
 #[test]
@@ -250,9 +218,9 @@ fn made_by_two<'a>(
     wait_until("the OST to know both", PATIENCE, || targets.are_known_to_the_ost())?;
     let mounted = targets.mount(&cluster.logs().join("mount.log"))?;
     test(&cluster.mnt())?;
-    targets.unmount(mounted)?;
+    unmount(cluster, mounted)?;
     for mut node in nodes.into_iter().rev() {
-        stop(&mut node)?;
+        stop_now(&mut node)?;
     }
     targets.bring_together()?;
     targets.are_sound()?;
@@ -420,7 +388,7 @@ fn repaired(cluster: &Cluster) -> Outcome {
     fs::create_dir(mnt.join("other/more")).context("mkdir")?;
     fs::rename(mnt.join(format!("lost+found/{far}")), mnt.join("far")).context("rename")?;
     is(&fs::metadata(&mnt).context("stat")?.nlink(), &5)?;
-    targets.unmount(mounted)
+    unmount(cluster, mounted)
 }
 
 /// What two MDTs say of each other's names and inodes is repaired by both.
@@ -462,7 +430,7 @@ fn redone_to_look(cluster: &Cluster) -> Outcome {
     nodes.truncate(2);
     drop(mounted);
     for mut node in nodes.into_iter().rev() {
-        stop(&mut node)?;
+        stop_now(&mut node)?;
     }
     targets.bring_together()?;
     lose_part(&targets)?;
@@ -572,7 +540,7 @@ fn under_kills(cluster: &Cluster) -> Outcome {
     })?;
     is_as_answered((&near, &far), steps)?;
     // And once more, for who has kept nothing of it.
-    targets.unmount(mounted)?;
+    unmount(cluster, mounted)?;
     for node in [FIRST, SECOND] {
         drop(nodes.remove(&node));
     }
@@ -581,7 +549,7 @@ fn under_kills(cluster: &Cluster) -> Outcome {
     }
     let mounted = targets.mount(&cluster.logs().join("mount.log"))?;
     is_as_answered((&near, &far), steps)?;
-    targets.unmount(mounted)?;
+    unmount(cluster, mounted)?;
     for node in [FIRST, SECOND, OST] {
         let log = text(&targets.log(node));
         let bad = log.lines().find(|line| line.contains("panicked") || line.contains("not fit"));

@@ -129,7 +129,7 @@ fn processes_of_an_up_that_was_killed_are_found() {
         let (server, mount) = (cluster.server_pid()?, cluster.mount_pid()?);
         let run = cluster.dir().join("run");
         // As if `up` had died between their start and the files.
-        for name in ["server.pid", "mount.pid"] {
+        for name in ["server.pid", "keeper.pid", "mount.pid"] {
             fs::remove_file(run.join(name)).context(name)?;
         }
         let dir = cluster.dir().display().to_string();
@@ -137,7 +137,7 @@ fn processes_of_an_up_that_was_killed_are_found() {
         for wanted in [format!("running, pid {server}"), format!("running, pid {mount}")] {
             ensure(status.contains(&wanted), || format!("no '{wanted}' in {status}"))?;
         }
-        for name in ["server.pid", "mount.pid"] {
+        for name in ["server.pid", "keeper.pid", "mount.pid"] {
             fs::remove_file(run.join(name)).context(name)?;
         }
         // Or before it said where the mount is.
@@ -153,7 +153,7 @@ fn processes_of_an_up_that_was_killed_are_found() {
         ensure((cluster.server_pid()?, cluster.mount_pid()?) == (server, mount), || {
             "other processes were started".to_owned()
         })?;
-        for name in ["server.pid", "mount.pid"] {
+        for name in ["server.pid", "keeper.pid", "mount.pid"] {
             fs::remove_file(run.join(name)).context(name)?;
         }
         cluster.down()?;
@@ -255,7 +255,7 @@ fn what_a_test_left_that_was_killed_is_ended_and_gone_for_the_next_one() {
     up.args(["up", "--osts", "1", "--dir"]).arg(&dir).arg("--mount").arg(&mnt);
     up.env("SHEEN_RUN_DIR", &sockets);
     process::must(&mut up, &folder.join("up"), LIMIT).unwrap();
-    let pids = ["server.pid", "mount.pid"].map(|name| text(&dir.join("run").join(name)));
+    let pids = ["server.pid", "keeper.pid"].map(|name| text(&dir.join("run").join(name)));
     let pids = pids.map(|said| said.split(' ').next().and_then(|pid| pid.parse().ok()).unwrap());
     let cluster = Arc::new(Cluster::prepare(name, 1, &[]).unwrap());
     play(&cluster, LIMIT, move |cluster| {
@@ -306,8 +306,8 @@ fn an_up_after_one_that_was_killed_waits_for_what_that_began_or_begins_anew() {
             ("ost0000/engine", true),
             ("run/server.pid", false),
             ("run/server.pid", true),
-            ("run/mount.pid", false),
-            ("run/mount.pid", true),
+            ("run/keeper.pid", false),
+            ("run/keeper.pid", true),
         ] {
             up_after_one_killed_at(cluster, sign, with_server)
                 .map_err(|error| format!("{sign} {with_server}: {error}"))?;

@@ -60,6 +60,42 @@ pub(crate) fn format(cluster: &Cluster, name: &str, more: &[&str]) -> Outcome<Pa
     Ok(directory)
 }
 
+/// Mounts what `source` names, at this NID, again and again until the servers admit it.
+pub(crate) fn mount(cluster: &Cluster, (source, own): (&str, &str), log: &Path) -> Outcome<Node> {
+    let mnt = cluster.mnt();
+    let (options, path) = (format!("port={PORT},nid={own}"), mnt.to_string_lossy());
+    let arguments = ["mount", "--foreground", "-o", &options, source, &path];
+    let mut tried = spawn(cluster, &arguments, log)?;
+    wait_until("the mount", PATIENCE, || {
+        if tried.0.try_wait().is_ok_and(|ended| ended.is_some())
+            && let Ok(again) = spawn(cluster, &arguments, log)
+        {
+            tried = again;
+        }
+        text(Path::new("/proc/mounts")).contains(&*path)
+    })?;
+    Ok(tried)
+}
+
+/// Its process leaves its servers before it ends: killed, it would be awaited at their next start.
+pub(crate) fn unmount(cluster: &Cluster, mut mounted: Node) -> Outcome {
+    let mnt = cluster.mnt();
+    wait_until("an unused mount", PATIENCE, || {
+        let unmount =
+            Command::new("fusermount3").arg("-u").arg(&mnt).stderr(Stdio::null()).status();
+        unmount.is_ok_and(|status| status.success())
+    })?;
+    let has_ended = || mounted.0.try_wait().is_ok_and(|ended| ended.is_some());
+    wait_until("the end of the mount", PATIENCE, has_ended)
+}
+
+/// Stops a server in order.
+pub(crate) fn stop_now(server: &mut Node) -> Outcome {
+    kill_process(Pid::from_child(&server.0), Signal::TERM).context("kill")?;
+    let ended = server.0.wait().context("wait")?;
+    ensure(ended.success(), || format!("the server: {ended}"))
+}
+
 fn reads(path: &Path, wanted: &str) -> Outcome {
     wait_until(&format!("{} in {}", wanted, path.display()), PATIENCE, || {
         fs::read_to_string(path).is_ok_and(|found| found == wanted)
@@ -113,9 +149,7 @@ fn work(cluster: &Cluster) -> Outcome {
 )]
 fn stop(server: &mut Node) -> Outcome {
     std::thread::sleep(Duration::from_secs(4));
-    kill_process(Pid::from_child(&server.0), Signal::TERM).context("kill")?;
-    let ended = server.0.wait().context("wait")?;
-    ensure(ended.success(), || format!("the server: {ended}"))
+    stop_now(server)
 }
 
 #[test]

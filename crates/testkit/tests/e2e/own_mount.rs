@@ -96,11 +96,11 @@ fn a_mount_of_sheen_mount_is_not_that_of_up_and_keeps_the_servers() {
         let beside = mount_beside(cluster)?;
         let (keeper, served) = (cluster.keeper_pid()?, cluster.mount_pid()?);
         kill_keeper(keeper, served)?;
-        let recorded = text(&cluster.dir().join("run/mount.pid"));
+        let recorded = text(&cluster.dir().join("run/keeper.pid"));
         let status = cluster.must(&["status", "--dir", &dir])?;
         ensure(status.contains("mount:       stopped"), || status.clone())?;
-        let now = text(&cluster.dir().join("run/mount.pid"));
-        ensure(now == recorded, || format!("run/mount.pid: {now} instead of {recorded}"))?;
+        let now = text(&cluster.dir().join("run/keeper.pid"));
+        ensure(now == recorded, || format!("run/keeper.pid: {now} instead of {recorded}"))?;
         cluster.up()?;
         fs::write(cluster.mnt().join("f"), "both").context("write")?;
         let read = fs::read_to_string(beside.join("f")).context("read")?;

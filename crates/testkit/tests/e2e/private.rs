@@ -234,8 +234,10 @@ fn what_another_user_wrote_makes_root_kill_and_unmount_nothing() {
         let cluster_text = format!("fsname=sheen\nmount={}\n", mounted.display());
         fs::write(trap.join("run/cluster"), cluster_text).context("write")?;
         fs::write(trap.join("run/server.pid"), bystander.line()?).context("write")?;
+        fs::write(trap.join("run/keeper.pid"), bystander.line()?).context("write")?;
         fs::write(trap.join("run/mount.pid"), bystander.line()?).context("write")?;
-        for path in ["run/cluster", "run/server.pid", "run/mount.pid", "run", ""] {
+        for path in ["run/cluster", "run/server.pid", "run/keeper.pid", "run/mount.pid", "run", ""]
+        {
             chown(trap.join(path), Some(MALLORY), Some(MALLORY)).context("chown")?;
         }
         let down = cluster.run(&["down", "--dir", &trap.to_string_lossy()])?;

@@ -11,7 +11,8 @@ use sheen_testkit::scene::play;
 use sheen_workloads::process::wait_until;
 use sheen_workloads::{Context, Outcome, ensure};
 
-use crate::further_mdts::{FIRST, MGS, OST, SECOND, Targets, is, names, stop};
+use crate::further_mdts::{FIRST, MGS, OST, SECOND, Targets, is, names};
+use crate::nodes::{stop_now, unmount};
 
 const LIMIT: Duration = Duration::from_secs(300);
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -100,8 +101,8 @@ fn without_second(cluster: &Cluster) -> Outcome {
     cluster.must(&["lfs", "mkdir", "-i", "1", &far.to_string_lossy()])?;
     fs::write(far.join("f"), "far").context("write")?;
     fs::write(mnt.join("near"), "near").context("write")?;
-    targets.unmount(mounted)?;
-    stop(&mut second)?;
+    unmount(cluster, mounted)?;
+    stop_now(&mut second)?;
 
     let mounted = targets.mount(&log)?;
     is(&fs::read_to_string(mnt.join("near")).context("read")?, &"near".to_owned())?;
@@ -124,7 +125,7 @@ fn without_second(cluster: &Cluster) -> Outcome {
     let _second = targets.serve(SECOND)?;
     let is_read = || fs::read_to_string(far.join("f")).is_ok_and(|held| held == "far");
     wait_until("what lies on the second MDT", PATIENCE, is_read)?;
-    targets.unmount(mounted)
+    unmount(cluster, mounted)
 }
 
 #[test]

@@ -1,27 +1,29 @@
-//! `lfs migrate -m`: a directory, and all that is in it, moves to other MDTs; `lfs rm_entry`: a name whose inode is lost goes.
+//! `lfs migrate -m`: a directory, and all that is in it, moves to other MDTs.
 //!
 //! The tool walks the tree, as Lustre's does, and moves it name by name, by calls on the directories (`sheen_fuse::migrate_name`).
 //! What is broken off in between (an interrupt, an MDT that is away) is whole, and the same command ends it: what lies where it belongs
 //! is passed over.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
 use rustix::fs::{Mode, OFlags};
 use sheen_fuse::MoveName;
-use sheen_layout::directory::{DirectoryWish, WishedStripes};
+use sheen_layout::directory::{DirectoryWish, WishedStripes, finishing_command};
+use sheen_types::text::shell_word;
 use sheen_types::{Errno, MdtIndex, Name};
 use sheen_wire::lmv::LmvHash;
 use sheen_wire::lov::PoolName;
 
 use super::attributes;
-use super::dirstripe::{HASHES, hash_type};
+use super::dirstripe::hash_type;
 use super::layout_source::folder_of;
 use super::mdt_of::MdtsOf;
 use super::options::Part;
+use super::permission::{Refused, reason};
 use crate::output::{Fault, errno, errno_of, line, shown_path, worst};
 
 /// The options that are of it alone, and those that it shares with the migration of data.
@@ -41,6 +43,8 @@ const COUNT_MAX: i64 = 2000;
 const EACH_MAX: i64 = 5;
 /// How often a directory is read for names that other programs have made in it before all knew that it moves.
 const PASSES_MAX: u32 = 3;
+/// Why the directory that is mounted does not move: nothing has its name.
+pub(super) const OF_ROOT: &str = "the root of the file system stays where it is";
 
 /// What the command line asks for.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,6 +54,8 @@ struct Migrate {
     is_shallow: bool,
     verbose: bool,
     paths: Vec<PathBuf>,
+    /// Why it has failed is said already, and what to do.
+    is_explained: Cell<bool>,
 }
 
 /// Whether a command line is of this.
@@ -65,8 +71,9 @@ pub(super) fn run(parts: Vec<Part>) -> Result<(), Fault> {
     let command = Migrate::read(parts)?;
     let mut first = None;
     for path in &command.paths {
+        command.is_explained.set(false);
         if let Err(errno) = command.top(path) {
-            explain(path, errno);
+            command.explain(path, errno);
             first = first.or(Some(errno));
         }
     }
@@ -86,6 +93,7 @@ impl Migrate {
             is_shallow: false,
             verbose: false,
             paths: Vec::new(),
+            is_explained: Cell::new(false),
         };
         for part in parts {
             let (name, value, spelled) = match part {
@@ -175,9 +183,9 @@ impl Migrate {
         if named.into_iter().any(|mdt| known.all().iter().all(|it| it.index != mdt.0)) {
             return Err(failed_here(Errno::ENODEV));
         }
-        // The mount point itself has no name in it.
         let Some(name) = whole.file_name().filter(|_| whole != known.mount_point()) else {
-            return Err(failed_here(Errno::EINVAL));
+            self.is_explained.set(true);
+            return Err(failed_for(path, Errno::EINVAL, OF_ROOT));
         };
         let name = Name::new(name.as_bytes()).map_err(|_| failed_here(Errno::EINVAL))?;
         let parent =
@@ -205,9 +213,10 @@ impl Migrate {
                 Err(Errno::ENOTEMPTY | Errno::EBUSY) if pass < PASSES_MAX => {}
                 Err(errno) => {
                     for left in lost_in(path) {
-                        let left = shown_path(left);
+                        let (left, word) =
+                            (shown_path(&left), shell_word(left.as_os_str().as_bytes()));
                         eprintln!(
-                            "lfs migrate: the inode of '{left}' is lost: 'lfs rm_entry {left}' removes the name"
+                            "lfs migrate: the inode of '{left}' is lost; to remove its name, run: lfs rm_entry {word}"
                         );
                     }
                     return Err(ended(errno));
@@ -250,6 +259,8 @@ impl Migrate {
     /// Moves a name.
     fn one(&self, parent: &File, path: &Path, name: &Name, how: MoveName) -> Result<(), Errno> {
         let send = || sheen_fuse::migrate_name(parent, name, how, self.wish.clone());
+        let fid = || self.verbose.then(|| attributes::fid_of_link(path).ok()).flatten();
+        let before = fid();
         let sent = match send() {
             // What holds locks until it is durable.
             Err(Errno::EBUSY) => {
@@ -258,25 +269,59 @@ impl Migrate {
             }
             sent => sent,
         };
-        let mdt = self.wish.first.map_or(-1, |mdt| i32::from(mdt.0));
-        let count = count_of(&self.wish);
         match sent {
             Ok(()) if self.verbose => {
-                line(format!("migrate {} to MDT{mdt} stripe count {count}", shown_path(path)));
+                let is_bare = before.is_some() && before == fid();
+                line(self.moved(path, if is_bare { Moved::Name } else { Moved::Inode }));
             }
-            Err(Errno::EALREADY) if self.verbose => {
-                line(format!("{} migrated to MDT{mdt} already", shown_path(path)));
-            }
+            Err(Errno::EALREADY) if self.verbose => line(self.moved(path, Moved::Nothing)),
             Ok(()) | Err(Errno::EALREADY) => {}
+            Err(Errno::EPERM) => {
+                self.explain(path, Errno::EPERM);
+                let is_said = self.is_explained.replace(true);
+                return Err(match is_said {
+                    true => {
+                        failed_below(&format!("{} migrate failed", shown_path(path)), Errno::EPERM)
+                    }
+                    false => failed_for(path, Errno::EPERM, reason(Refused::Migrate)),
+                });
+            }
             Err(errno) => {
-                if errno == Errno::EPERM {
-                    explain(path, errno);
-                }
                 return Err(failed_below(&format!("{} migrate failed", shown_path(path)), errno));
             }
         }
         Ok(())
     }
+
+    /// What `-v` says of a name.
+    fn moved(&self, path: &Path, what: Moved) -> String {
+        let (path, mdt) = (shown_path(path), self.wish.first.map_or(-1, |mdt| i32::from(mdt.0)));
+        let count = count_of(&self.wish);
+        match what {
+            Moved::Inode => format!("migrate {path} to MDT{mdt} stripe count {count}"),
+            Moved::Name => format!("migrate {path} to MDT{mdt} stripe count {count}, name only"),
+            Moved::Nothing => format!("{path} migrated to MDT{mdt} already"),
+        }
+    }
+
+    /// Says once how a migration that was broken off is ended.
+    fn explain(&self, path: &Path, errno: Errno) {
+        if errno == Errno::EOPNOTSUPP || errno == Errno::ENOTTY || self.is_explained.get() {
+            return;
+        }
+        if let Some(text) = ending_of(path) {
+            eprintln!("{text}");
+            self.is_explained.set(true);
+        }
+    }
+}
+
+/// What has become of a name.
+#[derive(Clone, Copy)]
+enum Moved {
+    Inode,
+    Name,
+    Nothing,
 }
 
 /// The names in a directory that stand for nothing.
@@ -332,62 +377,27 @@ fn failed(what: &str, errno: Errno) -> Errno {
     errno
 }
 
-/// Says how a migration that was broken off is ended.
-fn explain(path: &Path, errno: Errno) {
-    if errno == Errno::EOPNOTSUPP || errno == Errno::ENOTTY {
-        return;
+/// Says what failed, and why.
+fn failed_for(path: &Path, errno: Errno, why: &str) -> Errno {
+    eprintln!("lfs migrate: {} migrate failed: {errno} ({}): {why}", shown_path(path), errno.0);
+    errno
+}
+
+/// How the migration of a directory is ended; `None` if it is not being migrated.
+fn ending_of(path: &Path) -> Option<String> {
+    let (layout, fids) = attributes::stripes(path).ok()??;
+    if layout.hash_type.0 & LmvHash::CHANGE != LmvHash::MIGRATION {
+        return None;
     }
-    let Ok(Some((layout, fids))) = attributes::stripes(path) else { return };
-    let change = layout.hash_type.0 & LmvHash::CHANGE;
-    if change != LmvHash::MIGRATION {
-        return;
-    }
-    let Ok(mut mdts) = MdtsOf::at(path) else { return };
+    let mut mdts = MdtsOf::at(path).ok()?;
     let to = fids.iter().take(layout.migrate_offset as usize);
     let to: Result<Vec<u16>, Errno> = to.map(|fid| mdts.find(*fid)).collect();
-    if let Ok(to) = to {
-        eprintln!("{}", ending(path, &to, layout.hash_type));
-    }
+    Some(ending(path, &to.ok()?, layout.hash_type))
 }
 
-/// The command that ends it.
 fn ending(path: &Path, mdts: &[u16], hash: LmvHash) -> String {
-    let all: Vec<String> = mdts.iter().map(u16::to_string).collect();
-    let hash = HASHES.get(hash.without_flags().0 as usize).copied().unwrap_or("none");
-    let path = shown_path(path);
-    let mdts = all.join(",");
-    format!(
-        "lfs migrate: '{path}' is being migrated, run 'lfs migrate -m {mdts} -H {hash} {path}' to finish it"
-    )
-}
-
-/// Names to remove.
-#[derive(Args)]
-pub(super) struct RemoveEntry {
-    /// Names whose inodes are lost
-    #[arg(required = true, value_name = "NAME")]
-    names: Vec<PathBuf>,
-}
-
-/// Removes names without a look at what they stand for.
-///
-/// # Errors
-/// As Lustre's command: the first errno.
-pub(super) fn remove_entries(options: &RemoveEntry) -> Result<(), Fault> {
-    let mut first = None;
-    for path in &options.names {
-        let removed = path.file_name().ok_or(Errno::EINVAL).and_then(|name| {
-            let name = Name::new(name.as_bytes()).map_err(|_| Errno::EINVAL)?;
-            let parent = File::open(folder_of(path)).map_err(|error| errno_of(&error))?;
-            sheen_fuse::remove_entry(&parent, &name)
-        });
-        if let Err(errno) = removed {
-            let path = shown_path(path);
-            eprintln!("lfs rm_entry: remove dir entry '{path}' failed: {errno}");
-            first = first.or(Some(errno));
-        }
-    }
-    worst(first)
+    let command = finishing_command(mdts, hash, path.as_os_str().as_bytes());
+    format!("lfs migrate: '{}' is being migrated; to finish it, run: {command}", shown_path(path))
 }
 
 #[cfg(test)]
@@ -439,12 +449,21 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_moves_without_its_inode_is_said_so() {
+        let command = read("-v -m 1 d").unwrap_or_else(|fault| panic!("{}", fault.text));
+        let said = |what| command.moved(Path::new("d"), what);
+        assert_eq!(said(Moved::Inode), "migrate d to MDT1 stripe count 0");
+        assert_eq!(said(Moved::Name), "migrate d to MDT1 stripe count 0, name only");
+        assert_eq!(said(Moved::Nothing), "d migrated to MDT1 already");
+    }
+
+    #[test]
     fn the_command_that_ends_a_migration_is_said() {
         let text =
             ending(Path::new("/mnt/d"), &[1, 0], LmvHash(LmvHash::CRUSH.0 | LmvHash::MIGRATION));
         assert_eq!(
             text,
-            "lfs migrate: '/mnt/d' is being migrated, run 'lfs migrate -m 1,0 -H crush /mnt/d' to finish it"
+            "lfs migrate: '/mnt/d' is being migrated; to finish it, run: lfs migrate -m 1,0 -H crush /mnt/d"
         );
     }
 }

@@ -27,7 +27,9 @@ mod migrate_mdt;
 mod mount;
 mod options;
 mod path2fid;
+mod permission;
 mod pools;
+mod rm_entry;
 mod rmfid;
 mod setstripe;
 mod size;
@@ -99,9 +101,9 @@ enum Command {
     Mkdir(dirstripe::Make),
     /// Create directories, on an MDT given by its index; split or merge those that exist
     Setdirstripe(dirstripe::Make),
-    /// Remove names of directories whose inodes are lost
+    /// Remove directory entries whose inodes are lost, without their inodes
     #[command(name = "rm_entry", alias = "rmentry")]
-    RmEntry(migrate_mdt::RemoveEntry),
+    RmEntry(rm_entry::RemoveEntry),
     /// Show how much files are accessed (file heat)
     #[command(name = "heat_get")]
     HeatGet(heat::Get),
@@ -185,7 +187,7 @@ pub fn run(arguments: &Lfs) -> Result<(), Fault> {
         Command::Getdirstripe(options) => dirstripe::get(options),
         Command::Mkdir(options) => dirstripe::make("mkdir", options),
         Command::Setdirstripe(options) => dirstripe::make("setdirstripe", options),
-        Command::RmEntry(options) => migrate_mdt::remove_entries(options),
+        Command::RmEntry(options) => rm_entry::run(options),
         Command::HeatGet(options) => heat::get(options),
         Command::HeatSet(options) => heat::set(options),
         Command::Getname(options) => getname::run(options),

@@ -42,7 +42,7 @@ impl FileSystem {
         if settings.max() == 0 || !counts && self.0.ahead.is_idle() {
             return;
         }
-        let (place, file_type) = ((parent.node, name), child.file_type());
+        let (place, file_type) = ((parent.node(), name), child.file_type());
         let now = self.0.meta.world.clock.now();
         match self.0.ahead.looked_up(now, who.pid, place, file_type, settings.thresholds()) {
             Shown::Nothing => {}
@@ -86,9 +86,9 @@ impl FileSystem {
         names: NamesAhead,
     ) {
         let settings = self.0.settings.ahead();
-        let Some(directory) = self.0.inodes.pin_node(directory.node) else { return };
+        let Some(directory) = self.0.inodes.pin_node(directory.node()) else { return };
         let window = settings.min().min(settings.max());
-        let run = Run::new(directory.node, who.pid, handle, window);
+        let run = Run::new(directory.node(), who.pid, handle, window);
         if !self.0.ahead.begin(&run, settings.running_max()) {
             return;
         }
@@ -169,7 +169,7 @@ impl Mounted {
         directory: &Inode,
         name: &Name,
     ) -> Option<Option<Pin>> {
-        let (run, asked) = self.ahead.take(directory.node, name)?;
+        let (run, asked) = self.ahead.take(directory.node(), name)?;
         let clock = &*self.meta.world.clock;
         let found = asked.wait(clock, clock.now() + NAME_PATIENCE).await;
         run.used(clock.now(), found.is_some(), self.settings.ahead().max());

@@ -277,7 +277,7 @@ fn what_a_name_stood_for_stays_while_the_mdt_is_asked() {
         let handle = fixture.open_root();
         let hold = Arc::new(tokio::sync::Notify::new());
         let (files, holds) = (fixture.files.clone(), Arc::clone(&fixture.mdt));
-        let (waits, node) = (Arc::clone(&hold), inode.node);
+        let (waits, node) = (Arc::clone(&hold), inode.node());
         fixture.world.run(async move {
             let (who, name, room) = (Fixture::root(), name("file.0"), ListingRoom::for_names(9));
             files.readdir(handle, START, 9).await.expect("listed");

@@ -1,13 +1,17 @@
 //! The begin of the migration of a directory.
 
 use bytes::Bytes;
+use sheen_io::logged;
 use sheen_layout::directory::{
-    DirectoryLayout, DirectoryWish, Holder, LayoutChange, MigrationTarget,
+    DirectoryLayout, DirectoryWish, Holder, LayoutChange, MigrationTarget, finishing_command,
+    former_with,
 };
 use sheen_target::{Context, ReplyRecording};
+use sheen_types::text::shown;
 use sheen_types::{Errno, Fid, InodeBits, MdtIndex};
 use sheen_wire::lmv::LmvHash;
 use sheen_wire::out::ObjectUpdate;
+use sheen_wire::update_record::Part;
 
 use super::super::ask::{Order, RESULT_BYTES};
 use super::super::execute::Executed;
@@ -17,7 +21,7 @@ use super::{Migration, Places, Step};
 use crate::directory::Child;
 use crate::inode::Inode;
 use crate::striped::{StripePlan, stripe_like, stripe_name, stripes};
-use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, DEFAULT_LMV, LINK, LMV, LOV, XattrsOf};
+use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, DEFAULT_LMV, FORMER, LINK, LMV, LOV, XattrsOf};
 use crate::{Mdt, links};
 
 /// What clients keep of a directory that becomes another one.
@@ -32,6 +36,14 @@ struct Change {
     after: DirectoryLayout,
     /// How many stripes are new, the first ones.
     targets: usize,
+}
+
+/// What is known before anything is changed.
+enum Prepared {
+    /// What is excluded, and what each MDT is to change.
+    Begin(DistributedHold, Vec<Part>),
+    /// It is not the directory that begins to migrate.
+    Not(Step),
 }
 
 impl Change {
@@ -55,18 +67,55 @@ impl Mdt {
         places: &Places,
         child: Child,
     ) -> Result<Step, Errno> {
+        let prepared = self.prepare_begin(context, asked, places, child);
+        let (held, parts) = match self.while_wanted(context, prepared).await? {
+            Prepared::Begin(held, parts) => (held, parts),
+            Prepared::Not(step) => return Ok(step),
+        };
+        let done = ReplyRecording::Done;
+        Ok(match self.execute_distributed(context.into(), held, parts, done).await? {
+            Executed::Done => Step::Done,
+            Executed::Again | Executed::InUse => Step::Again,
+        })
+    }
+
+    /// What comes before anything is changed. Dropped, it leaves nothing behind.
+    async fn prepare_begin(
+        &self,
+        context: &Context,
+        asked: &Migration<'_>,
+        places: &Places,
+        child: Child,
+    ) -> Result<Prepared, Errno> {
         let is_own =
             !self.is_remote(asked.new) && self.sequences.may_make(asked.new, &context.export);
         let Some(wish) = asked.wish.as_ref().filter(|_| is_own) else { return Err(Errno::EINVAL) };
         let before = match self.layout_on_any_mdt(context, child.fid, Order::InTurn).await {
             // The name is all that there is of it.
-            Err(Errno::ENOENT) if places.layout.is_some() => return Ok(Step::NameAlone),
+            Err(Errno::ENOENT) if places.layout.is_some() => {
+                return Ok(Prepared::Not(Step::NameAlone));
+            }
+            // Its name leads to another one since, or to none.
+            Err(Errno::ENOENT) => {
+                let now = self.find_or_none(context, places.source, asked.name).await?;
+                return if now == Some(child) {
+                    Err(Errno::ENOENT)
+                } else {
+                    Ok(Prepared::Not(Step::Again))
+                };
+            }
+            Ok(Some(layout)) if matches!(layout.holder(), Holder::Stripe { .. }) => {
+                return Ok(Prepared::Not(Step::Again));
+            }
             before => before?,
         };
         let is_there = self.is_where_wished(context, child.fid, before.as_ref(), wish).await;
-        match is_there.inspect_err(|errno| log_other_wish(*errno, asked, before.as_ref()))? {
+        if is_there == Err(Errno::EPERM) {
+            self.log_other_wish(context, asked, before.as_ref()).await;
+        }
+        match is_there? {
             // It stays as it is, and goes where its name belongs.
-            true if places.source != places.target => return Ok(Step::NameAlone),
+            true if places.source != places.target => return Ok(Prepared::Not(Step::NameAlone)),
             true => return Err(Errno::EALREADY),
             false => {}
         }
@@ -84,23 +133,19 @@ impl Mdt {
             .filter(|stripe| stripe.is_of_mdt())
             .fold(wanted, |wanted, stripe| wanted.changed(*stripe, ALL));
         let held = match self.hold_distributed(context.into(), wanted).await {
-            Err(Errno::ENOENT) => return Ok(Step::Again),
+            Err(Errno::ENOENT | Errno::ESTALE) => return Ok(Prepared::Not(Step::Again)),
             held => held?,
         };
         let is_as_seen = crate::striped::layout_in(&held, child.fid)? == change.before;
         if !places.has(&held, asked.name, child)? || !is_as_seen {
-            return Ok(Step::Again);
+            return Ok(Prepared::Not(Step::Again));
         }
         let old = held.directory(child.fid)?;
         asked.check_rights(&held, places, &old)?;
         let xattrs = self.xattrs_to_keep(context, &held, child.fid).await?;
         let mut parts = Parts::new(self, context.into());
         parts.begin_migration(asked, places, (&old, &xattrs), (&held, &change)).await?;
-        let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
-        Ok(match self.execute_distributed(context.into(), held, parts, done).await? {
-            Executed::Done => Step::Done,
-            Executed::Again | Executed::InUse => Step::Again,
-        })
+        Ok(Prepared::Begin(held, parts.into_parts()))
     }
 
     /// The layout that a directory gets, with FIDs for its new stripes.
@@ -185,7 +230,7 @@ impl Mdt {
         }
     }
 
-    /// The extended attributes that a directory keeps when it becomes another one. It is excluded.
+    /// The extended attributes of the directory that takes the place of another one, which is excluded: that one's, and [`FORMER`].
     async fn xattrs_to_keep(
         &self,
         context: &Context,
@@ -206,7 +251,30 @@ impl Mdt {
             };
             kept.extend(value.map(|value| (name, value)));
         }
+        let before = kept.extract_if(.., |(name, _)| name == FORMER).next();
+        let before = before.map(|(_, value)| value).unwrap_or_default();
+        let former = former_with(directory, &before);
+        kept.push((FORMER.to_owned(), former));
         Ok(kept)
+    }
+
+    /// Says which command ends a migration that was broken off, in the words of `lfs migrate`.
+    async fn log_other_wish(
+        &self,
+        context: &Context,
+        asked: &Migration<'_>,
+        layout: Option<&DirectoryLayout>,
+    ) {
+        let Some(layout) = layout else { return };
+        let ((hash, count), name) = (layout.wanted(), asked.name.as_bytes());
+        let mut mdts = Vec::new();
+        for stripe in stripes(layout).iter().take(count as usize) {
+            let Ok(mdt) = self.mdt_of(&context.target, *stripe).await else { return };
+            mdts.push(mdt.0);
+        }
+        let (shown, command) = (shown(name), finishing_command(&mdts, hash, name));
+        tracing::warn!(parent = %asked.parent,
+            "'{shown}' is being migrated; to finish it, run: {command}");
     }
 
     /// The names of the extended attributes of an inode of another MDT.
@@ -216,29 +284,11 @@ impl Mdt {
         let results = self.ask(mdt, &[asked], room, Order::Awaited).await?;
         let data = &results.first().ok_or(Errno::EPROTO)?.data;
         let names = data.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-        let text = |name: &[u8]| String::from_utf8(name.to_vec()).map_err(|_| Errno::EPROTO);
+        let text = |name: &[u8]| {
+            String::from_utf8(name.to_vec())
+                .map_err(logged!(Errno::EPROTO, "another MDT's names of attributes cannot be read"))
+        };
         names.map(text).collect()
-    }
-}
-
-/// Says which command ends a migration that was broken off.
-fn log_other_wish(errno: Errno, asked: &Migration<'_>, layout: Option<&DirectoryLayout>) {
-    let Some(layout) = layout.filter(|_| errno == Errno::EPERM) else { return };
-    let Holder::Master { mdt, .. } = layout.holder() else { return };
-    let ((hash, count), name) = (layout.wanted(), asked.name.as_bytes().escape_ascii());
-    let (mdt, hash) = (mdt.0, hash_name(hash));
-    tracing::warn!(parent = %asked.parent,
-        "the migration of {name} was broken off: 'lfs migrate -m {mdt} -c {count} -H {hash} {name}' ends it");
-}
-
-/// As `lfs` takes it.
-fn hash_name(hash: LmvHash) -> &'static str {
-    match hash.without_flags() {
-        LmvHash::ALL_CHARS => "all_char",
-        LmvHash::FNV_1A_64 => "fnv_1a_64",
-        LmvHash::CRUSH => "crush",
-        LmvHash::CRUSH2 => "crush2",
-        _ => "unknown",
     }
 }
 

@@ -1,5 +1,6 @@
 //! The end of the migration of a directory.
 
+use sheen_io::logged;
 use sheen_layout::directory::{DirectoryLayout, DirectoryWish, Holder, LayoutChange};
 use sheen_target::{Context, ReplyRecording};
 use sheen_types::{Errno, Fid, InodeBits};
@@ -94,7 +95,9 @@ impl Parts<'_> {
         master: Fid,
         layout: &DirectoryLayout,
     ) -> Result<(), Errno> {
-        let after = layout.finished().map_err(|_| Errno::EINVAL)?;
+        let after = layout
+            .finished()
+            .map_err(logged!(Errno::EINVAL, "a migration cannot end with this layout"))?;
         let value = after.to_ea().encode();
         self.add(master, ObjectUpdate::xattr_set(master, LMV, &value)).await?;
         for (number, stripe) in (0..).zip(stripes(layout)) {

@@ -1,6 +1,7 @@
 //! Moving a name of a directory that migrates, with what it stands for, if that is no directory.
 
 use bytes::Bytes;
+use sheen_io::logged;
 use sheen_target::{Context, ReplyRecording, store_errno};
 use sheen_types::{Errno, Fid, InodeBits, MdtIndex, Name};
 use sheen_wire::out::ObjectUpdate;
@@ -58,7 +59,8 @@ impl Mdt {
         let new = self.new_fids(&context.target, &[mdt]).await?.first().copied();
         let new = new.ok_or(Errno::EPROTO)?;
         let mut held = match self.hold_distributed(context.into(), wanted).await {
-            Err(Errno::ENOENT) => return Ok(Step::Again),
+            // The layout has changed meanwhile, or the name is gone.
+            Err(Errno::ENOENT | Errno::ESTALE) => return Ok(Step::Again),
             held => held?,
         };
         let is_of_it = |(parent, name): &(Fid, Name)| held.child(*parent, name) == Some(child);
@@ -100,7 +102,8 @@ impl Mdt {
         let mut further = Vec::with_capacity(links.entries.len());
         let mut has_own = false;
         for entry in links.entries {
-            let name = parse_name(&entry.name).map_err(|_| Errno::EIO)?;
+            let name = parse_name(&entry.name)
+                .map_err(logged!(Errno::EIO, "the list of an inode's names has what is no name"))?;
             if (entry.parent, &name) == own {
                 has_own = true;
                 continue;

@@ -106,7 +106,7 @@ fn who_waits_is_woken_in_order_and_keeps_the_place_when_it_was_in_vain() {
     let (peer, other) = (share(&turns), share(&turns));
     drop(other.begin());
     let turn = peer.begin().expect("a turn");
-    let mut places = [0, 1].map(|_| Place::new(&peer));
+    let mut places = [0, 1].map(|_| QueuePosition::new(&peer));
     let signs = [woken(), woken()];
     for (place, (_, waker)) in places.iter_mut().zip(&signs) {
         assert!(place.begin(waker).is_none());
@@ -130,7 +130,7 @@ fn a_task_that_is_dropped_after_it_was_woken_passes_the_turn_on() {
     let (peer, other) = (share(&turns), share(&turns));
     drop(other.begin());
     let turn = peer.begin().expect("a turn");
-    let [mut first, mut second] = [0, 1].map(|_| Place::new(&peer));
+    let [mut first, mut second] = [0, 1].map(|_| QueuePosition::new(&peer));
     let (signs, sign) = (woken(), woken());
     assert!(first.begin(&signs.1).is_none());
     assert!(second.begin(&sign.1).is_none());

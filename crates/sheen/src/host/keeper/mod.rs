@@ -30,6 +30,7 @@ use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::daemon::Daemon;
 use super::server::EndSignals;
 use link::{Kept, Link, Message};
 use processes::{PIDFD_THREAD, hang_up};
@@ -285,6 +286,7 @@ impl Keeper {
         };
         // One that has ended already is waited for.
         let _ = link.send(&first);
+        note_served(&child);
         Ok((child, link))
     }
 
@@ -364,6 +366,14 @@ impl Keeper {
             }
         }
         true
+    }
+}
+
+/// Writes the process beside the log of a mount in the background, for operators and scripts. Nothing depends on it.
+fn note_served(child: &Child) {
+    let log = std::env::var_os(super::log::FILE_VARIABLE).map(PathBuf::from);
+    if let Some(folder) = log.as_deref().and_then(Path::parent) {
+        let _ = Daemon::new(folder, "mount").note_served(Pid::from_child(child));
     }
 }
 

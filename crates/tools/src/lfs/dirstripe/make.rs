@@ -15,6 +15,8 @@ use super::hash_type;
 use crate::lfs::attributes;
 use crate::lfs::layout_source::folder_of;
 use crate::lfs::mdt_of::MdtsOf;
+use crate::lfs::migrate_mdt::OF_ROOT;
+use crate::lfs::permission::{Refused, reason};
 use crate::output::{Fault, errno_of, shown_path, worst as outcome};
 
 /// Options of `mkdir` and `setdirstripe` that are not here.
@@ -103,27 +105,19 @@ pub(in crate::lfs) fn make(command: &str, options: &Make) -> Result<(), Fault> {
             false => make_one(path, &wanted, command == SETDIRSTRIPE),
         };
         let Err(errno) = done else { continue };
+        let shown = shown_path(path);
         let what = match options.is_of_defaults() {
-            true => format!("cannot set default stripe on dir '{}'", shown_path(path)),
-            false => format!("cannot create dir '{}'", shown_path(path)),
+            true => format!("cannot set default stripe on dir '{shown}': {errno}"),
+            false => format!("cannot create dir '{shown}': {errno}"),
         };
         let text = match errno {
-            Errno::ENOTTY => format!("'{}' is not on a Lustre filesystem", shown_path(path)),
-            Errno::EPERM if wanted.wish.is_some() => format!(
-                "{what}: MDTs are for root and the group mdt.*.enable_remote_dir_gid to choose, where mdt.*.enable_remote_dir \
-                 is 1"
-            ),
-            Errno::EOPNOTSUPP if wanted.wish.is_some() => {
-                format!(
-                    "{what}: refused, or the mount's process is of an earlier version (mount again)"
-                )
-            }
-            Errno::EEXIST if wanted.wish.is_some() && command != SETDIRSTRIPE => {
-                format!("{what}: one that exists is split or merged with lfs setdirstripe -c")
-            }
-            _ => what,
+            Errno::ENOTTY => format!("'{shown}' is not on a Lustre filesystem: {errno}"),
+            _ => match options.reason(command, path, &wanted, errno) {
+                Some(why) => format!("{what}: {why}"),
+                None => what,
+            },
         };
-        eprintln!("lfs {command}: {text}: {errno}");
+        eprintln!("lfs {command}: {text}");
         worst = worst.or(Some(if errno == Errno::ENOTTY { Errno::ENODEV } else { errno }));
     }
     outcome(worst)
@@ -132,6 +126,30 @@ pub(in crate::lfs) fn make(command: &str, options: &Make) -> Result<(), Fault> {
 impl Make {
     fn is_of_defaults(&self) -> bool {
         self.default || self.delete
+    }
+
+    /// Why it has failed, where the errno alone does not say it.
+    fn reason(
+        &self,
+        command: &str,
+        path: &Path,
+        wanted: &Wanted,
+        errno: Errno,
+    ) -> Option<&'static str> {
+        if matches!(errno, Errno::EINVAL | Errno::EEXIST) && is_mount_point(path) {
+            return Some(OF_ROOT);
+        }
+        let wish = wanted.wish.as_ref()?;
+        let is_striped = !wish.mdts.is_empty() || wish.stripes != WishedStripes::Unsaid;
+        match errno {
+            Errno::EPERM if self.is_of_defaults() => Some(reason(Refused::SetDefault)),
+            Errno::EPERM => Some(reason(Refused::Make { is_striped })),
+            Errno::EOPNOTSUPP => {
+                Some("refused, or the mount's process is of an earlier version (mount again)")
+            }
+            Errno::EEXIST if path.is_dir() => existing(command == SETDIRSTRIPE, path, wish),
+            _ => None,
+        }
     }
 
     /// Reads the values, and refuses those that Lustre refuses.
@@ -240,6 +258,29 @@ impl Make {
     }
 }
 
+/// What is to be done about a directory that is there.
+fn existing(restripes: bool, path: &Path, wish: &DirectoryWish) -> Option<&'static str> {
+    if mdts(path).ok()?.len() < 2 && is_plain_on_one(wish) {
+        return None;
+    }
+    Some(match restripes {
+        _ if wish.first.is_some() || !wish.mdts.is_empty() => {
+            "lfs migrate -m moves a directory that exists to other MDTs"
+        }
+        true => {
+            "mdt.*.enable_dir_restripe is 0: 'lctl set_param mdt.*.enable_dir_restripe=1' on the MDSs lets directories \
+             that exist be split and merged"
+        }
+        false => "lfs setdirstripe -c splits or merges a directory that exists",
+    })
+}
+
+/// Whether a path is that of the directory that is mounted.
+fn is_mount_point(path: &Path) -> bool {
+    let point = MdtsOf::at(path).map(|mdts| mdts.mount_point());
+    path.canonicalize().is_ok_and(|whole| point == Ok(whole))
+}
+
 /// A count as it is checked.
 fn stripes(count: i64) -> WishedStripes {
     let Some(stripes) = NonZeroU32::new(u32::try_from(count.unsigned_abs()).unwrap_or(0)) else {
@@ -254,6 +295,15 @@ fn is_plain_on_one(wish: &DirectoryWish) -> bool {
 }
 
 fn make_one(path: &Path, wanted: &Wanted, restripes: bool) -> Result<(), Errno> {
+    if path.is_dir() && is_mount_point(path) {
+        return Err(if restripes { Errno::EINVAL } else { Errno::EEXIST });
+    }
+    // `.` and `..` have names of their own.
+    let whole = match path.file_name() {
+        None => path.canonicalize().map_err(|error| errno_of(&error))?,
+        Some(_) => path.to_owned(),
+    };
+    let path = &*whole;
     let known = mdts(folder_of(path))?;
     let wish = match &wanted.wish {
         Some(wish) => {

@@ -8,14 +8,12 @@ mod show;
 pub(super) use make::{Make, REFUSED, make};
 pub(super) use show::{Get, get};
 
+use sheen_layout::directory::HASH_NAMES;
 use sheen_wire::lmv::LmvHash;
-
-/// The names of hashes, by type.
-pub(super) const HASHES: [&str; 5] = ["none", "all_char", "fnv_1a_64", "crush", "crush2"];
 
 /// The type of a hash by its name or number; `None` for what is none.
 pub(super) fn hash_type(text: &str) -> Option<LmvHash> {
-    let by_name = HASHES.iter().skip(1).position(|name| *name == text).map(|at| at as u32 + 1);
+    let by_name = HASH_NAMES.iter().skip(1).position(|name| *name == text).map(|at| at as u32 + 1);
     let hash = LmvHash(by_name.or_else(|| text.parse().ok())?);
     (hash.is_known() && hash == hash.without_flags()).then_some(hash)
 }

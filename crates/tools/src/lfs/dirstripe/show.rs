@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use clap::{ArgAction, Args};
 use rustix::fs::{Mode, OFlags};
 use sheen_control::api::Target;
+use sheen_layout::directory::HASH_NAMES;
 use sheen_types::{Errno, Fid};
 use sheen_wire::lmv::{LmvHash, LmvMagic, LmvUserMd};
 
-use super::HASHES;
 use crate::lfs::attributes;
 use crate::lfs::mdt_of::MdtsOf;
 use crate::output::{Fault, errno, errno_of, line_out, shown_path, text_out, worst as outcome};
@@ -123,7 +123,7 @@ fn hash_text(hash: LmvHash) -> String {
         (LmvHash::FIXED, "fixed"),
     ];
     let (kind, mut left) = (hash.without_flags().0, hash.0 & !LmvHash::TYPE_MASK);
-    let mut text = match HASHES.get(kind as usize) {
+    let mut text = match HASH_NAMES.get(kind as usize) {
         Some(name) => (*name).to_owned(),
         None => format!("{kind:#x}"),
     };

@@ -6,13 +6,18 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use clap::{Parser, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 use sheen_model::Home;
 use sheen_sim::{Extras, Failure, Options, Report, run};
 
+mod scaling;
+
 /// A whole cluster in one process and in virtual time, from a seed
 #[derive(Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 struct Arguments {
+    #[command(subcommand)]
+    instead: Option<Instead>,
     /// The first seed; 0, or any for the model
     #[arg(long)]
     seed: Option<u64>,
@@ -55,6 +60,13 @@ struct Arguments {
     verbose: bool,
 }
 
+/// What to do instead of seeds.
+#[derive(Subcommand)]
+enum Instead {
+    /// Rates of metadata operations with more and more MDTs, where each request costs an MDT the same time
+    Scaling(scaling::Arguments),
+}
+
 /// What `--with` takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Extra {
@@ -91,6 +103,9 @@ fn main() -> ExitCode {
     if std::env::var_os("RUST_LOG").is_some() {
         let filter = tracing_subscriber::EnvFilter::from_default_env();
         tracing_subscriber::fmt().with_env_filter(filter).without_time().init();
+    }
+    if let Some(Instead::Scaling(arguments)) = &arguments.instead {
+        return scaling::run(arguments);
     }
     match arguments.model {
         Some(operations) => hold_to_model(&arguments, operations),

@@ -1,0 +1,139 @@
+//! Directories that have moved keep the number by which the kernel knows them.
+
+use super::*;
+use crate::cache::inode_number;
+use crate::posix::Entry;
+
+/// What a directory in one piece is before it moves.
+const BEFORE: Fid = STRIPES[1];
+/// What it is after further moves.
+const LATER: [Fid; 2] = [Fid::new(0x2_0000_0401, 9), Fid::new(0x2_0000_0401, 10)];
+
+impl Bench {
+    /// A directory in one piece, and the entry of its name.
+    fn in_one_piece() -> (Self, Entry) {
+        let bench = Self::new();
+        {
+            let mut cluster = bench.cluster.lock();
+            cluster.are_whole = true;
+            cluster.name_leads_to(BEFORE);
+            cluster.directories.entry(BEFORE).or_default();
+        }
+        let known = entry(look_up(&bench.fixture, NodeId::ROOT, "d"));
+        bench.asked();
+        (bench, known)
+    }
+
+    /// Another client has moved the directory `from`, and has ended that: `to` has none of its stripes.
+    fn has_moved(&self, from: Fid, to: Fid, version: u32) {
+        {
+            let mut cluster = self.cluster.lock();
+            cluster.are_whole = false;
+            cluster.gone.insert(from);
+            cluster.master = to;
+            cluster.name_leads_to(to);
+            let LmvEa::Stripes { mut header, fids } =
+                layout_of(LmvHash::FNV_1A_64, &[Fid::new(0x2_4000_0400, 10 + version)]).to_ea()
+            else {
+                panic!("a layout");
+            };
+            header.layout_version = version;
+            cluster.layout =
+                DirectoryLayout::from_ea(&LmvEa::Stripes { header, fids }).expect("a layout");
+        }
+        self.revoke(from);
+        self.revoke(Fid::ROOT);
+    }
+
+    fn inode_of(&self, node: NodeId) -> Option<Fid> {
+        self.fixture.files.0.inodes.by_node(node).map(|inode| inode.fid)
+    }
+}
+
+impl Cluster {
+    fn name_leads_to(&mut self, fid: Fid) {
+        let root = self.directories.get_mut(&Fid::ROOT).expect("the root");
+        root.insert("d".to_owned(), (1, fid, DIRECTORY));
+    }
+}
+
+#[test]
+fn a_directory_that_moves_again_and_again_keeps_its_number() {
+    let (bench, known) = Bench::in_one_piece();
+    let moves = [(BEFORE, MASTER), (MASTER, LATER[0]), (LATER[0], LATER[1])];
+    for (at, (from, to)) in moves.into_iter().enumerate() {
+        bench.cluster.lock().former.insert(0, from);
+        bench.has_moved(from, to, 4 + at as u32);
+        let found = entry(bench.look_up(NodeId::ROOT, "d"));
+        assert_eq!((found.node, found.generation), (known.node, known.generation));
+        assert_eq!(found.attributes.ino, inode_number(to), "as on any other client");
+        assert_eq!(bench.inode_of(known.node), Some(to));
+        let asked = bench.asked();
+        assert_eq!(asked.iter().filter(|it| it.1 == "former").count(), 1, "{asked:?}");
+        // It is known: nothing more is asked.
+        bench.look_up(NodeId::ROOT, "d").expect("found");
+        assert_eq!(bench.asked(), []);
+    }
+    let inodes = &bench.fixture.files.0.inodes;
+    assert_eq!(inodes.by_node(NodeId(inode_number(LATER[1]))).map(|it| it.fid), None);
+    // All lookups of all moves are forgotten by the one number.
+    bench.fixture.files.forget(known.node, 6);
+    assert!(bench.inode_of(known.node).is_some());
+    bench.fixture.files.forget(known.node, 1);
+    assert_eq!(bench.inode_of(known.node), None);
+    // A file handle has the number still.
+    let number = known.node;
+    let found = bench.run(move |files, who| async move { files.by_number(&who, number).await });
+    let found = found.expect("by its handle");
+    assert_eq!((found.attributes.fid, found.generation), (LATER[1], known.generation));
+}
+
+#[test]
+fn a_process_in_a_directory_that_moved_while_nothing_was_asked_goes_on() {
+    for says in [true, false] {
+        let (bench, known) = Bench::in_one_piece();
+        let node = known.node;
+        if says {
+            bench.cluster.lock().former = vec![LATER[0], BEFORE];
+        }
+        bench.has_moved(BEFORE, LATER[1], 9);
+        let stat = bench.run(move |files, who| async move { files.getattr(&who, node).await });
+        match says {
+            true => assert_eq!(stat.map(|stat| stat.attributes.fid), Ok(LATER[1])),
+            // A Lustre server does not say what it was.
+            false => assert_eq!(stat.map(|stat| stat.attributes.fid), Err(Errno::ESTALE)),
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_has_the_name_of_another_one_has_its_own_number() {
+    for version in [1, 9] {
+        let (bench, known) = Bench::in_one_piece();
+        bench.cluster.lock().former = vec![LATER[0]];
+        bench.has_moved(BEFORE, MASTER, version);
+        let found = entry(bench.look_up(NodeId::ROOT, "d"));
+        assert_eq!(found.node, NodeId(inode_number(MASTER)));
+        assert_ne!(found.node, known.node);
+        let asks = bench.asked().iter().any(|it| it.1 == "former");
+        assert_eq!(asks, version > 1, "what is made anew was no other one");
+    }
+}
+
+#[test]
+fn what_is_listed_and_not_looked_up_does_not_take_the_place_of_a_directory_that_is_known() {
+    let (bench, known) = Bench::in_one_piece();
+    bench.has_moved(BEFORE, MASTER, 4);
+    let files = &bench.fixture.files.0;
+    let (root, d) = (files.pin(NodeId::ROOT).expect("the root"), name("d"));
+    let listed = |fid| crate::posix::DirEntry {
+        name: (*b"d").into(),
+        ino: inode_number(fid),
+        fid,
+        file_type: None,
+        next: DirCookie(1),
+    };
+    assert!(files.entry_unseen(&root, &d, &listed(MASTER)).is_none());
+    let same = files.entry_unseen(&root, &d, &listed(BEFORE)).expect("it is the same");
+    assert_eq!(same.node, known.node);
+}
