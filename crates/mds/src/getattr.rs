@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use sheen_target::{Context, Outcome, store_errno};
 use sheen_types::{Errno, Fid};
+use sheen_wire::connect::ConnectFlags;
 use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::messages::{MdsGetattr, MdsGetattrName, MdsGetattrNameReply, MdsGetattrReply};
 
@@ -91,6 +92,10 @@ impl Mdt {
     }
 
     /// What a getattr of any kind answers.
+    ///
+    /// # Errors
+    /// [`Errno::ENOTSUPP`] of a directory with stripes, or with a default for them, to a client that has not agreed on `DIR_STRIPE`:
+    /// it would take the master for all that there is.
     pub(crate) fn getattr_of(
         &self,
         context: &Context,
@@ -124,6 +129,10 @@ impl Mdt {
         let asks_default = whole.inode.is_directory() && asked.valid.contains(Valid::DEFAULT_MEA);
         let default = whole.xattrs.get(xattrs::DEFAULT_LMV).filter(|_| asks_default);
         let default = striped::add_default(default, &mut body);
+        let says_stripes = body.valid.intersects(Valid::MEA | Valid::DEFAULT_MEA);
+        if says_stripes && !context.has(ConnectFlags::DIR_STRIPE) {
+            return Err(Errno::ENOTSUPP);
+        }
         Ok(Description { body, extra, acl, default })
     }
 

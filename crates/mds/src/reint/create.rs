@@ -7,7 +7,8 @@ use sheen_types::limits::{
     LINK_COUNT_MAX, PATH_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
 use sheen_types::{Errno, Fid, Name, Timestamp};
-use sheen_wire::lmv::{self, LmvMagic};
+use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
+use sheen_wire::lmv::{self, LmvHash, LmvMagic};
 use sheen_wire::md::{MdsOpenFlags, PosixAcl, RecCreate};
 use sheen_wire::messages::{
     MdsReintCreate, MdsReintCreateReply, MdsReintCreateSym, MdsReintCreateSymReply,
@@ -21,7 +22,7 @@ use crate::directory::{Child, parse_name};
 use crate::hold::{Wanted, WantedName};
 use crate::inode::{DIRECTORY_BYTES, Inode};
 use crate::placement::ReservedObjects;
-use crate::striped::{StripePlan, parse_wish};
+use crate::striped::{StripePlan, parse_wish, says_several};
 use crate::xattrs::{
     ACL_ACCESS, ACL_DEFAULT, CAPABILITY, DEFAULT_LMV, LINK, LMV, LOV, SYMLINK, XattrsOf,
 };
@@ -107,6 +108,27 @@ impl NewInode {
     }
 }
 
+/// Whether a client knows such a directory as it wishes.
+///
+/// # Errors
+/// [`Errno::ENOTSUPP`] of stripes for one that has not agreed on `DIR_STRIPE`, [`Errno::EPROTO`] of a hash for one that does not
+/// know it (`CRUSH`), as Lustre's.
+fn check_known(context: &Context, request: &MdsReintCreate) -> Result<(), Errno> {
+    let is_directory = FileKind::from_mode(request.rec_reint.mode) == Some(FileKind::Directory);
+    if !is_directory || context.replay().is_some() {
+        return Ok(());
+    }
+    let wish = parse_wish(&request.eadata)?;
+    if says_several(&wish) && !context.has(ConnectFlags::DIR_STRIPE) {
+        return Err(Errno::ENOTSUPP);
+    }
+    let is_crush = wish.hash.without_flags().0 >= LmvHash::CRUSH.0;
+    match is_crush && !context.has2(ConnectFlags2::CRUSH) {
+        true => Err(Errno::EPROTO),
+        false => Ok(()),
+    }
+}
+
 impl Mdt {
     /// MDS_REINT create: a directory, or anything that an open does not make. A directory elsewhere (foreign) is not
     /// made as one of ours.
@@ -123,6 +145,9 @@ impl Mdt {
         spec.security = request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx));
         let is_default = record.flags().contains(MdsOpenFlags::DEFAULT_LMV);
         spec.has_wish = !request.eadata.is_empty() && !is_default;
+        if spec.has_wish {
+            check_known(context, request)?;
+        }
         if let Some(outcome) = self.restripe_by_wish(context, request).await? {
             return Ok(outcome);
         }

@@ -32,6 +32,7 @@ mod own_attributes;
 mod participant;
 mod placing;
 mod recovery;
+mod refused_directories;
 mod renames;
 mod repairs;
 mod replays;

@@ -25,13 +25,14 @@ use crate::nodes::{Node, PORT, format, mount, nid, spawn, stop_now, unmount};
 const PATIENCE: Duration = Duration::from_secs(120);
 const LIMIT: Duration = Duration::from_secs(240);
 /// The nodes of the MGS, MDT0000, the OST, MDT0001 and the mount, behind the first one of a test.
-const MGS: u32 = 0;
-const FIRST: u32 = 1;
-const OST: u32 = 2;
-const SECOND: u32 = 3;
+pub(crate) const MGS: u32 = 0;
+pub(crate) const FIRST: u32 = 1;
+pub(crate) const OST: u32 = 2;
+pub(crate) const SECOND: u32 = 3;
 const MOUNT: u32 = 4;
 
-struct Targets<'a> {
+/// Targets made by mkfs.lustre, each with a server of its own.
+pub(crate) struct Targets<'a> {
     cluster: &'a Cluster,
     /// Which file system of this process it is: addresses are by it.
     base: u32,
@@ -42,7 +43,7 @@ struct Targets<'a> {
 }
 
 impl<'a> Targets<'a> {
-    fn format(cluster: &'a Cluster, base: u32) -> Outcome<Self> {
+    pub(crate) fn format(cluster: &'a Cluster, base: u32) -> Outcome<Self> {
         let mgs = nid(base + MGS);
         let mgt = cluster.dir().join("mgt");
         cluster.must(&["mkfs.lustre", "-q", "--mgs", &mgt.to_string_lossy()])?;
@@ -53,7 +54,7 @@ impl<'a> Targets<'a> {
         Ok(Self { cluster, base, mgt, first, ost, second })
     }
 
-    fn serve(&self, node: u32) -> Outcome<Node> {
+    pub(crate) fn serve(&self, node: u32) -> Outcome<Node> {
         let target = match node {
             MGS => &self.mgt,
             FIRST => &self.first,
@@ -76,7 +77,7 @@ impl<'a> Targets<'a> {
     }
 
     /// Each of the MDTs has the other one as a client.
-    fn know_each_other(&self) -> bool {
+    pub(crate) fn know_each_other(&self) -> bool {
         [("nodes-MDT0000", "nodes-MDT0001-mdtlov"), ("nodes-MDT0001", "nodes-MDT0000-mdtlov")]
             .iter()
             .all(|(mdt, other)| {
@@ -87,14 +88,14 @@ impl<'a> Targets<'a> {
     }
 
     /// Before it knows both, it refuses clients that do.
-    fn are_known_to_the_ost(&self) -> bool {
+    pub(crate) fn are_known_to_the_ost(&self) -> bool {
         let known = ["lctl", "get_param", "-n", "obdfilter.nodes-OST0000.mdt_identity"];
         self.cluster.run(&known).is_ok_and(|shown| {
             shown.output.contains("MDT0000:") && shown.output.contains("MDT0001:")
         })
     }
 
-    fn mount(&self, log: &Path) -> Outcome<Node> {
+    pub(crate) fn mount(&self, log: &Path) -> Outcome<Node> {
         let source = format!("{}:/nodes", nid(self.base + MGS));
         mount(self.cluster, (&source, &nid(self.base + MOUNT)), log)
     }

@@ -52,6 +52,7 @@ mod pjdfstest;
 mod posix;
 mod postgres;
 mod private;
+mod refused_directories;
 mod rights;
 mod servers;
 mod settings;
