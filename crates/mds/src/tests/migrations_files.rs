@@ -91,7 +91,7 @@ fn a_file_moves_under_the_lease_that_its_client_gives_up() {
         let (scene, _osts) = with_osts(&inner).await;
         let here = &scene.clients[0];
         let d = here.mkdir(ROOT, "d").await.expect("made");
-        for name in ["f", "broken"] {
+        for name in ["f", "broken", "kept"] {
             let opened = here.create(d, name).await.expect("made");
             here.close(&opened).await.expect("closed");
         }
@@ -116,6 +116,16 @@ fn a_file_moves_under_the_lease_that_its_client_gives_up() {
         assert_eq!(ask(here, request).await, (None, false));
         assert_eq!(scene.child(all[0], "broken").await, Some(broken));
         other.close(&opened).await.expect("closed");
+        // An MDT is away: a client that was to ask again by itself would not hear that the file is closed.
+        let kept = scene.child(all[1], "kept").await.expect("it is there");
+        let leased = lease(here, kept, OpenHandle(0)).await.expect("a lease");
+        let way = scene.way(0, 1);
+        way.breaks();
+        let request = under_lease(here, (master, "kept"), &leased);
+        assert_eq!(ask(here, request).await, (Some(Errno::EAGAIN), true));
+        way.is_there(&inner, way.client());
+        inner.sleep(std::time::Duration::from_secs(2)).await;
+        assert_eq!(scene.migrate(0, (master, "kept"), &to(1, 1)).await.map(drop), Ok(()));
         scene.settle(&inner).await;
     };
     run(test, &world);
