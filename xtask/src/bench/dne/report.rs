@@ -149,7 +149,8 @@ impl Report<'_> {
              Clients, OSTs and disks cost nothing. {}, {} each, as mdtest: all create and close files, look at those of another client \
              (`-N`; nothing is asked ahead), and remove their own; {} each, after some that are not counted. Directories of their own are \
              spread over the MDTs; the striped one has a stripe on each MDT. A rate is that of the time in which all ranks work, until the \
-             first one is through.\n\n\
+             first one is through. Names as these hash more evenly than names at random (`layout`: \
+             `each_hash_spreads_names_within_three_sigma`), of which one of 16 MDTs would have some 6 % more than the mean.\n\n\
              *On another MDT* is `mkdir -i` and `rmdir` of a directory whose name is on another MDT, by {} of each client, {} directories \
              each: changes over two MDTs, which cost both of them requests, so they are compared with two MDTs. Such a change waits for \
              the group commit of its coordinator ([first stage](../../design/distributed-changes.md)), up to 5 ms here.\n\n\
