@@ -38,7 +38,6 @@ pub(crate) use heat::{Heat, Rules as HeatRules};
 pub(crate) use inode::{Inode, InodeState, LayoutState, Xattrs};
 pub(crate) use inode_table::{InodeTable, Pin};
 pub(crate) use kernel_cache::KernelCache;
-#[cfg(test)]
 pub(crate) use kernel_notifier::NAME_TIMEOUT_SLACK;
 pub use kernel_notifier::{KernelNotifier, NAME_TIMEOUT};
 pub use kernel_size::SizeRaise;

@@ -6,8 +6,9 @@
 //! adds one to the stripe of now, whose MDT excludes it in the other one.
 //!
 //! A directory that is moved gets another inode. A program that has the former one open, or works in it, is led to the
-//! new one where that has stripes of the former one: looked up by its last name, it is known to be no other directory
-//! of that name. The kernel is answered `ESTALE`, on which it makes the call again.
+//! new one where that has stripes of the former one, or says that it was that one ([`FORMER`]): looked up by its last name, it is
+//! known to be no other directory of that name. The kernel knows it by the number of the former one from then on
+//! ([`crate::cache::InodeTable::note_moved`]).
 //!
 //! Cost, while a layout changes only: a lookup more for each name that has not moved, two more for one that is absent, and a lookup
 //! before what removes a name.
@@ -225,10 +226,7 @@ impl Meta {
         if found.fid == directory.fid {
             return false;
         }
-        match self.has_taken_place(directory, &found).await {
-            Ok(has) => has,
-            Err(_) => true,
-        }
+        self.has_taken_place(directory, &found).await.unwrap_or(true)
     }
 
     /// Whether `found`, of which it is known how it lies, has taken the place of `former`; it is noted if so. No RPC while it has

@@ -8,11 +8,11 @@ use sheen_types::{Errno, Fid, Name};
 
 use super::stale_retry::TRIES;
 use super::{
-    Credentials, Entry, FileSystem, FileType, Lookup, Mounted, NameInvalidation, NewNode, NodeId,
-    RenameMode, StaleName,
+    Credentials, Entry, FileSystem, FileType, Lookup, Mounted, NAME_TIMEOUT, NewNode, NodeId,
+    RenameMode,
 };
 use crate::boxed;
-use crate::cache::{Inode, LayoutState, Pin};
+use crate::cache::{Inode, LayoutState, NAME_TIMEOUT_SLACK, Pin};
 use crate::data::FileLayout;
 use crate::meta::{CreateRequest, LookupDepth, Removes};
 
@@ -158,8 +158,13 @@ impl FileSystem {
         new: NewNode,
     ) -> Result<(), Errno> {
         let made = self.make_node(who, parent, name, mode, new).await?;
-        let stale = StaleName { parent, name: name.clone(), by: NameInvalidation::Drop };
-        self.0.kernel_cache.invalidate_names(vec![stale]).await;
+        // Of one that was split the name stays: programs work in it.
+        let is_expired = self.0.kernel_cache.expire_names(parent, vec![name.clone()], Vec::new());
+        if !is_expired.await {
+            // Calls of other programs hold the directory: the kernel uses that the name was absent until its time is over.
+            let clock = &self.0.meta.world.clock;
+            clock.sleep_until(clock.now() + NAME_TIMEOUT + NAME_TIMEOUT_SLACK).await;
+        }
         self.0.kernel_cache.invalidate_attributes_but_size(parent).await;
         self.forget(made.node, 1);
         Ok(())

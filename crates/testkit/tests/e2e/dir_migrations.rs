@@ -4,14 +4,17 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::MetadataExt;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use rustix::fs::inotify;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::{play, same_after_restart};
 use sheen_workloads::process::wait_until;
@@ -25,10 +28,6 @@ const EPERM: i32 = 1;
 const ENODEV: i32 = 19;
 const ENOTDIR: i32 = 20;
 const EINVAL: i32 = 22;
-const ESTALE: i32 = 116;
-/// So long faults of a migration may last, and between two tries.
-const MOMENT: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(20);
 
 fn scene_of(name: &str, body: impl FnOnce(&Cluster) -> Outcome + Send + 'static) {
     let cluster = Cluster::start_with(name, 1, &["--mdts", "2"]);
@@ -213,102 +212,155 @@ fn what_is_open_is_used_on_while_its_directory_migrates() {
     });
 }
 
-/// What programs may see while names move.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Beside {
-    /// What they would see of a directory at rest.
-    Nothing,
-    /// `ESTALE`, and listings that lack names, for a moment: faults that SEMANTICS.md admits. Tests at full size admit none.
-    Faults,
+/// A shell of an ordinary user that works in a directory: on each line it says where it is, reads `f`, lists, and makes a file.
+struct Worker {
+    child: Child,
+    asks: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    made: BTreeSet<String>,
 }
 
-impl Beside {
-    /// Whether what has gone wrong is to be tried again.
-    fn excuses(self, begun: Instant) -> bool {
-        let is_long = std::env::var_os("SHEEN_TEST_LONG").is_some();
-        self == Self::Faults && !is_long && begun.elapsed() < MOMENT
+impl Worker {
+    fn begin(directory: &Path) -> Outcome<Self> {
+        let script = "while read new; do echo $(/bin/pwd -P) $(cat f) $(echo > $new && ls); done";
+        let mut child = Command::new("sh")
+            .args(["-c", script])
+            .current_dir(directory)
+            .uid(1000)
+            .gid(1000)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("sh")?;
+        let asks = child.stdin.take().ok_or("no input")?;
+        let answers = BufReader::new(child.stdout.take().ok_or("no output")?);
+        Ok(Self { child, asks, answers, made: BTreeSet::from(["f".to_owned()]) })
     }
 
-    /// A call that was refused with `ESTALE` has changed nothing.
-    fn calls<T>(self, what: &str, call: impl Fn() -> io::Result<T>) -> Outcome<T> {
-        let begun = Instant::now();
-        loop {
-            match call() {
-                Err(error) if error.raw_os_error() == Some(ESTALE) && self.excuses(begun) => {
-                    std::thread::sleep(PAUSE);
-                }
-                done => return done.context(what),
-            }
-        }
+    /// All of it goes on there.
+    fn works(&mut self, directory: &Path, new: &str) -> Outcome {
+        writeln!(self.asks, "{new}").context("ask")?;
+        let mut line = String::new();
+        self.answers.read_line(&mut line).context("answer")?;
+        self.made.insert(new.to_owned());
+        let mut words = line.split_whitespace().map(str::to_owned);
+        let place = (words.next(), words.next());
+        is(&place, &(Some(directory.display().to_string()), Some("text".to_owned())))?;
+        is(&words.collect(), &self.made)
     }
 
-    fn looks(self, look: impl Fn() -> Outcome) -> Outcome {
-        let begun = Instant::now();
-        loop {
-            match look() {
-                Err(_) if self.excuses(begun) => std::thread::sleep(PAUSE),
-                looked => return looked,
-            }
-        }
+    fn end(self) -> Outcome {
+        let Self { mut child, asks, .. } = self;
+        drop(asks);
+        child.wait().context("wait").map(drop)
     }
+}
+
+/// The kernel knows a directory by the same node, whichever inode it is by now: on the mount that moves it, on one that is used
+/// beside that, and on one that slept.
+#[test]
+fn a_directory_that_moves_again_and_again_is_the_same_for_programs_in_it() {
+    scene_of("migrate-again", |cluster| {
+        let d = cluster.mnt().join("d");
+        make(cluster, &d)?;
+        let sub = d.join("in");
+        fs::create_dir(&sub).context("mkdir")?;
+        fs::set_permissions(&sub, fs::Permissions::from_mode(0o777)).context("chmod")?;
+        fs::write(sub.join("f"), "text").context("write")?;
+        let other = cluster.mount_again()?.join("d/in");
+        let mut here = Worker::begin(&sub)?;
+        here.works(&sub, "n0")?;
+        let mut beside = Worker::begin(&other)?;
+        let sleeps = fs::File::open(&other).context("open")?;
+        let open = fs::File::open(&sub).context("open")?;
+        let watch = inotify::init(inotify::CreateFlags::NONBLOCK).context("inotify")?;
+        inotify::add_watch(&watch, &sub, inotify::WatchFlags::CREATE).context("inotify")?;
+        let by = |file: &fs::File| format!("/proc/self/fd/{}", file.as_raw_fd());
+        for (at, mdts) in ["1", "0,1", "0"].into_iter().enumerate() {
+            lfs(cluster, &["migrate", "-m", mdts], &d)?;
+            is(&mdt_of(cluster, &sub)?, &mdts[..1].to_owned())?;
+            let new = format!("m{at}");
+            here.works(&sub, &new)?;
+            is(&fs::read_link(by(&open)).context("readlink")?, &sub)?;
+            is(&fs::read_to_string(format!("{}/f", by(&open))).context("openat")?, &"text".into())?;
+            is(
+                &fs::metadata(&sub).context("stat")?.ino(),
+                &open.metadata().context("stat")?.ino(),
+            )?;
+            let mut room = [std::mem::MaybeUninit::uninit(); 512];
+            let mut events = inotify::Reader::new(&watch, &mut room);
+            let seen = events.next().context("inotify")?;
+            let seen = seen.file_name().map(|it| it.to_string_lossy().into_owned());
+            is(&seen, &Some(new))?;
+        }
+        beside.made.extend(here.made.iter().cloned());
+        beside.works(&other, "o0")?;
+        is(&fs::read_link(by(&sleeps)).context("readlink")?, &other)?;
+        is(&fs::read_to_string(format!("{}/f", by(&sleeps))).context("openat")?, &"text".into())?;
+        here.end()?;
+        beside.end()
+    });
 }
 
 /// Lists a directory, and looks at files in it that stay.
-fn watch(
-    directory: &Path,
-    stays: &BTreeSet<String>,
-    (stops, beside): (&AtomicBool, Beside),
-) -> Outcome<usize> {
+fn watch(directory: &Path, stays: &BTreeSet<String>, stops: &AtomicBool) -> Outcome<usize> {
     let mut listings = 0;
     while !stops.load(Ordering::Relaxed) {
-        beside.looks(|| {
-            let listed = names(directory)?;
-            let once: BTreeSet<_> = listed.iter().cloned().collect();
-            is(&once.len(), &listed.len())?;
-            let missing: Vec<_> = stays.difference(&once).collect();
-            ensure(missing.is_empty(), || format!("listing {listings} lacks {missing:?}"))?;
-            let name = stays.iter().nth(listings % stays.len()).ok_or("no name")?;
-            is(&fs::read_to_string(directory.join(name)).context("read")?, name)
-        })?;
+        let listed = names(directory)?;
+        let once: BTreeSet<_> = listed.iter().cloned().collect();
+        is(&once.len(), &listed.len())?;
+        let missing: Vec<_> = stays.difference(&once).collect();
+        ensure(missing.is_empty(), || format!("listing {listings} lacks {missing:?}"))?;
+        let name = stays.iter().nth(listings % stays.len()).ok_or("no name")?;
+        is(&fs::read_to_string(directory.join(name)).context("read")?, name)?;
         listings += 1;
     }
     Ok(listings)
 }
 
 /// Makes files, renames them, replaces one, and removes them.
-fn churn(directory: &Path, (stops, beside): (&AtomicBool, Beside)) -> Outcome<usize> {
+fn churn(directory: &Path, stops: &AtomicBool) -> Outcome<usize> {
     let mut rounds = 0;
     let last = directory.join("last");
     while !stops.load(Ordering::Relaxed) {
         let text = format!("n{rounds}");
         let (new, moved) = (directory.join(&text), directory.join(format!("m{rounds}")));
-        beside.calls("create", || fs::File::create_new(&new))?;
-        beside.calls("write", || fs::write(&new, &text))?;
-        beside.calls("rename", || fs::rename(&new, &moved))?;
-        is(&beside.calls("read", || fs::read_to_string(&moved))?, &text)?;
-        beside.calls("replace", || fs::rename(&moved, &last))?;
-        is(&beside.calls("read the last", || fs::read_to_string(&last))?, &text)?;
+        fs::File::create_new(&new).context("create")?;
+        fs::write(&new, &text).context("write")?;
+        fs::rename(&new, &moved).context("rename")?;
+        is(&fs::read_to_string(&moved).context("read")?, &text)?;
+        fs::rename(&moved, &last).context("replace")?;
+        is(&fs::read_to_string(&last).context("read the last")?, &text)?;
         let sub = directory.join(format!("d{rounds}"));
-        beside.calls("mkdir", || fs::create_dir(&sub))?;
-        beside.calls("rmdir", || fs::remove_dir(&sub))?;
+        fs::create_dir(&sub).context("mkdir")?;
+        fs::remove_dir(&sub).context("rmdir")?;
         rounds += 1;
     }
     Ok(rounds)
 }
 
-fn beside_a_crowd(cluster: &Cluster, beside: Beside, change: impl Fn(&Path) -> Outcome) -> Outcome {
+fn beside_a_crowd(cluster: &Cluster, change: impl Fn(&Path) -> Outcome) -> Outcome {
     let d = cluster.mnt().join("d");
     make(cluster, &d)?;
     let stays: BTreeSet<String> = (0..150).map(|at| format!("s{at}")).collect();
-    for name in &stays {
-        fs::write(d.join(name), name).context("write")?;
+    let nested: BTreeSet<String> = (0..20).map(|at| format!("s{at}")).collect();
+    fs::create_dir(d.join("in")).context("mkdir")?;
+    for (directory, names) in [(d.clone(), &stays), (d.join("in"), &nested)] {
+        for name in names {
+            fs::write(directory.join(name), name).context("write")?;
+        }
     }
     let other = cluster.mount_again()?.join("d");
     let stops = AtomicBool::new(false);
     std::thread::scope(|scope| -> Outcome {
-        let (stops, stays) = (&stops, &stays);
-        let watchers = [&d, &other].map(|d| scope.spawn(move || watch(d, stays, (stops, beside))));
-        let churning = scope.spawn(|| churn(&d, (stops, beside)));
+        let (stops, stays, nested) = (&stops, &stays, &nested);
+        let watched = [&d, &other]
+            .map(|d| [(d.clone(), stays), (d.join("in"), nested)])
+            .into_iter()
+            .flatten();
+        let watchers: Vec<_> =
+            watched.map(|(d, names)| scope.spawn(move || watch(&d, names, stops))).collect();
+        let churning = scope.spawn(|| churn(&d, stops));
         let changed = change(&d);
         stops.store(true, Ordering::Relaxed);
         let ended = |joined: std::thread::Result<Outcome<usize>>| match joined {
@@ -321,6 +373,7 @@ fn beside_a_crowd(cluster: &Cluster, beside: Beside, change: impl Fn(&Path) -> O
     })?;
     let mut left: BTreeSet<_> = names(&d)?.into_iter().collect();
     left.remove("last");
+    left.remove("in");
     is(&left, &stays)?;
     is(&names(&other)?, &names(&d)?)?;
     same_after_restart(cluster)?;
@@ -332,12 +385,10 @@ fn beside_a_crowd(cluster: &Cluster, beside: Beside, change: impl Fn(&Path) -> O
 #[test]
 fn each_name_is_there_once_for_programs_beside_a_migration() {
     scene_of("migrate-crowd", |cluster| {
-        beside_a_crowd(cluster, Beside::Faults, |d| {
-            for mdts in ["1", "0,1", "0"] {
-                // The same command ends what was broken off.
-                Beside::Faults.looks(|| lfs(cluster, &["migrate", "-m", mdts], d).map(drop))?;
-            }
-            Ok(())
+        beside_a_crowd(cluster, |d| {
+            ["1", "0,1", "0"]
+                .iter()
+                .try_for_each(|mdts| lfs(cluster, &["migrate", "-m", mdts], d).map(drop))
         })
     });
 }
@@ -346,7 +397,7 @@ fn each_name_is_there_once_for_programs_beside_a_migration() {
 fn each_name_is_there_once_for_programs_beside_a_split_and_a_merge() {
     scene_of("split-crowd", |cluster| {
         cluster.must(&["lctl", "set_param", "mdt.*.enable_dir_restripe=1"])?;
-        beside_a_crowd(cluster, Beside::Nothing, |d| {
+        beside_a_crowd(cluster, |d| {
             for count in ["2", "1"] {
                 lfs(cluster, &["setdirstripe", "-c", count], d)?;
                 settled(cluster, d)?;
