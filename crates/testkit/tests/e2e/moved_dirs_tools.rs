@@ -95,7 +95,7 @@ fn a_name_whose_inode_can_be_accessed_is_not_cut_off_without_a_word() {
 }
 
 #[test]
-fn who_may_not_choose_mdts_is_told_the_reason_and_no_advice_leads_in_a_circle() {
+fn who_may_not_choose_mdts_gets_the_reason_and_no_advice_leads_in_a_circle() {
     scene_of("moved-reasons", |cluster| {
         let mnt = cluster.mnt();
         let d = mnt.join("d");
