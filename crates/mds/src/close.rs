@@ -69,11 +69,11 @@ impl Mdt {
     ) -> Result<Outcome, Errno> {
         let record = &of_file(file, record);
         if is_writer(file) && reports_writes(record) {
-            self.open_files.note_written(file.fid);
+            self.open_counts.note_written(file.fid);
         }
         // Before it is counted: what is true in a later era was not known in this one.
         let era = self.sizes.era();
-        let left = self.open_files.close(file.fid, file.flags);
+        let left = self.open_counts.close(file.fid, file.flags);
         if left.is_known_empty {
             self.known_empty.insert(file.fid);
         }
@@ -150,7 +150,7 @@ impl Mdt {
         file: &OpenFile,
         record: &RecSetattr,
     ) -> Result<Outcome, Errno> {
-        self.open_files.close_without_hold(file.fid, file.flags);
+        self.open_counts.close_without_hold(file.fid, file.flags);
         let done = self.record_answer(context, ReplyRecording::Done);
         let (mdt, target) = (Weak::clone(&self.me), Arc::clone(&context.target));
         let may_change = !self.must_not_change(context);
@@ -174,7 +174,7 @@ impl Mdt {
         record: Option<&RecSetattr>,
     ) -> Result<(), Errno> {
         let held = self.hold_inodes(&[fid]).await;
-        let is_last = !self.open_files.is_open(fid);
+        let is_last = !self.open_counts.is_open(fid);
         let record = record.map(|record| (record, None));
         let mut changes = self.change_set();
         after_close(&mut changes, fid, is_last, record)?;
@@ -212,9 +212,9 @@ impl Mdt {
         // It may have written, and may be writing still.
         if is_writer(&file) {
             self.sizes.end_confirmation(file.fid);
-            self.open_files.forget_known_writers_of(file.fid);
+            self.open_counts.forget_known_writers_of(file.fid);
         }
-        self.open_files.close_without_hold(file.fid, file.flags);
+        self.open_counts.close_without_hold(file.fid, file.flags);
         let done = self.finish_close(target, file.fid, None).await;
         done.inspect_err(|_| self.destroy_later(target, file.fid))
     }

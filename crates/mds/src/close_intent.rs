@@ -100,7 +100,7 @@ impl Mdt {
         }
         let sides = self.sides(&Caller::from(record), file.fid, data.fid)?;
         // With its last close a file without a name goes, as it is.
-        if self.open_files.is_open_once(file.fid) && self.is_orphan(sides[0].inode())? {
+        if self.open_counts.is_open_once(file.fid) && self.is_orphan(sides[0].inode())? {
             return Err(Errno::ESTALE);
         }
         let locks = self.lock_both(context, &sides).await?;

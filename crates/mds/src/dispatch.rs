@@ -54,18 +54,21 @@ impl Operations for Mdt {
                 }
                 Request::MdsGetattr(request) => {
                     let inode = KeyRef::Inode(request.mdt_body.fid1);
-                    self.exclusion.remote.shown(inode, || self.getattr(context, &request)).await
+                    self.exclusion
+                        .distributed
+                        .shown(inode, || self.getattr(context, &request))
+                        .await
                 }
                 Request::MdsGetattrName(request) => {
                     let (directory, name) = (request.mdt_body.fid1, request.name.as_ref());
                     let name = name.map_or(&b""[..], |name| name.as_bytes());
                     let above = self.above(context, directory, name).await?;
                     let read = || self.getattr_name(context, &request, above);
-                    self.exclusion.remote.shown(KeyRef::Name(directory, name), read).await
+                    self.exclusion.distributed.shown(KeyRef::Name(directory, name), read).await
                 }
                 Request::MdsGetxattr(request) => {
                     let inode = KeyRef::Inode(request.mdt_body.fid1);
-                    Ok(self.exclusion.remote.shown(inode, || self.getxattr(&request)).await)
+                    Ok(self.exclusion.distributed.shown(inode, || self.getxattr(&request)).await)
                 }
                 Request::MdsReadpage(request) => self.readpage(context, &request).await,
                 Request::MdsSync(request) => self.sync(context, &request).await,

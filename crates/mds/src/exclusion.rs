@@ -15,7 +15,7 @@ use sheen_target::{Wait, while_waiting};
 use sheen_types::{Fid, Keyed};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::participant::RemoteExclusions;
+use crate::participant::DistributedExclusions;
 
 /// Enough that operations seldom collide.
 const SHARDS: usize = 4096;
@@ -27,7 +27,7 @@ pub(crate) struct ExclusionTable {
     /// makes no circle, no other such rename may change the way.
     renames: tokio::sync::Mutex<()>,
     /// What changes over several MDTs exclude: looked at under shards.
-    pub(crate) remote: RemoteExclusions,
+    pub(crate) distributed: DistributedExclusions,
 }
 
 /// One shard that an operation wants.
@@ -110,7 +110,7 @@ impl ExclusionTable {
         Self {
             shards: (0..SHARDS).map(|_| RwLock::new(())).collect(),
             renames: tokio::sync::Mutex::new(()),
-            remote: RemoteExclusions::default(),
+            distributed: DistributedExclusions::default(),
         }
     }
 

@@ -173,23 +173,27 @@ impl Mdt {
             let Some(children) = self.children(wanted)? else {
                 // That a change over several MDTs has taken a name is not to be seen yet: another MDT has it still.
                 let names = || wanted.names.iter().map(WantedName::read);
-                if self.exclusion.remote.are_free(names) {
+                if self.exclusion.distributed.are_free(names) {
                     return Ok(None);
                 }
                 drop(renames);
-                self.exclusion.remote.until_free(names).await;
+                self.exclusion.distributed.until_free(names).await;
                 continue;
             };
             let guard = self.exclusion.acquire(wanted.shards(&children)).await;
             if self.children(wanted)? != Some(children) {
                 continue;
             }
-            if self.exclusion.remote.are_free_within(wanted.within, || wanted.accesses(&children)) {
+            if self
+                .exclusion
+                .distributed
+                .are_free_within(wanted.within, || wanted.accesses(&children))
+            {
                 return Ok(Some(HoldGuard { guard, _renames: renames, children }));
             }
             drop((guard, renames));
-            let remote = &self.exclusion.remote;
-            remote.until_free_within(wanted.within, || wanted.accesses(&children)).await;
+            let exclusions = &self.exclusion.distributed;
+            exclusions.until_free_within(wanted.within, || wanted.accesses(&children)).await;
         }
     }
 
@@ -209,11 +213,11 @@ impl Mdt {
         let accesses = || inodes.iter().map(|inode| (KeyRef::Inode(*inode), how));
         loop {
             let guard = self.exclusion.acquire(wanted.shards(&children)).await;
-            if self.exclusion.remote.are_free(accesses) {
+            if self.exclusion.distributed.are_free(accesses) {
                 return HoldGuard { guard, _renames: None, children };
             }
             drop(guard);
-            self.exclusion.remote.until_free(accesses).await;
+            self.exclusion.distributed.until_free(accesses).await;
         }
     }
 
@@ -222,7 +226,7 @@ impl Mdt {
     pub(crate) fn try_hold(&self, names: &[WantedName<'_>]) -> Option<HoldGuard<'_>> {
         let (wanted, children) = (Wanted::of_names(names), Children::default());
         let guard = self.exclusion.try_acquire(wanted.shards(&children))?;
-        let is_free = self.exclusion.remote.are_free(|| wanted.accesses(&children));
+        let is_free = self.exclusion.distributed.are_free(|| wanted.accesses(&children));
         is_free.then_some(HoldGuard { guard, _renames: None, children })
     }
 

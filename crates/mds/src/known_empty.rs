@@ -7,7 +7,7 @@
 //! A file is in [`KnownEmpty`] while this incarnation of the MDT has seen every open for writing that
 //! it ever had, all of them have been closed, and each close reported that nothing was written. So:
 //!
-//! - It is decided at the close of the last writer ([`crate::open_files`] counts them), never at the
+//! - It is decided at the close of the last writer ([`crate::open_counts`] counts them), never at the
 //!   create: a writer may write at any time without a word to the MDT.
 //! - A close that says "modified" or reports a size, a writer whose client was evicted (it may have
 //!   written, and may still: the OSTs know nothing of it), and any truncate end it for good.

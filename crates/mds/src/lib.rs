@@ -57,7 +57,7 @@ mod known_empty;
 mod layouts;
 mod links;
 mod locks;
-mod open_files;
+mod open_counts;
 mod open_table;
 mod orphans;
 mod other_mdts;
@@ -121,7 +121,7 @@ use crate::coordinator::Coordinator;
 use crate::dom::Dom;
 use crate::exclusion::ExclusionTable;
 use crate::known_empty::KnownEmpty;
-use crate::open_files::OpenFiles;
+use crate::open_counts::OpenCounts;
 use crate::other_mdts::OtherMdts;
 use crate::participant::UnfinishedParts;
 use crate::placement::Placement;
@@ -173,7 +173,7 @@ pub struct Mdt {
     store: Arc<dyn Store>,
     target: OnceLock<Weak<Target>>,
     exclusion: ExclusionTable,
-    open_files: OpenFiles,
+    open_counts: OpenCounts,
     known_empty: KnownEmpty,
     sizes: VouchedSizes,
     sequences: Sequences,
@@ -219,7 +219,7 @@ impl Mdt {
             store,
             target: OnceLock::new(),
             exclusion: ExclusionTable::new(),
-            open_files: OpenFiles::default(),
+            open_counts: OpenCounts::default(),
             known_empty: KnownEmpty::default(),
             sizes,
             sequences,
@@ -457,7 +457,7 @@ impl Mdt {
     /// Open files, for the parameter tree.
     #[must_use]
     pub fn open_count(&self) -> u64 {
-        self.open_files.count()
+        self.open_counts.count()
     }
 
     fn maintain(&self, ost: Arc<placement::PlacementOst>) {

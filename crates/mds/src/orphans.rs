@@ -48,7 +48,7 @@ pub(crate) fn list(store: &dyn Store) -> Result<Vec<Fid>, StoreError> {
 impl ChangeSet<'_> {
     /// The last name of an inode goes: it waits for its last close, or is destroyed, its objects with it.
     pub(crate) fn lose_last_name(&mut self, inode: &Inode) -> Result<(), Errno> {
-        match self.mdt.open_files.is_open(inode.fid) {
+        match self.mdt.open_counts.is_open(inode.fid) {
             true => self.become_orphan(inode),
             false => return self.destroy(inode),
         }
@@ -134,7 +134,7 @@ impl Mdt {
     pub(crate) async fn clean_orphans(&self, target: &Arc<Target>) -> Result<(), Errno> {
         for fid in list(&*self.store).map_err(store_errno)? {
             let held = self.hold_inodes(&[fid]).await;
-            if self.open_files.is_open(fid) {
+            if self.open_counts.is_open(fid) {
                 continue;
             }
             let mut changes = self.change_set();

@@ -258,7 +258,7 @@ impl Mdt {
     /// Whether a change over several MDTs excludes other changes here.
     #[must_use]
     pub fn has_exclusions(&self) -> bool {
-        !self.exclusion.remote.is_empty()
+        !self.exclusion.distributed.is_empty()
     }
 
     /// Whether this MDT recovers, or will when it starts.

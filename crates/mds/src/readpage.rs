@@ -138,7 +138,7 @@ impl Mdt {
             let directory = self.directory(asked.fid1)?;
             self.pages(directory.fid, asked.size, room)
         };
-        let pages = self.exclusion.remote.shown(KeyRef::Listing(asked.fid1), read).await?;
+        let pages = self.exclusion.distributed.shown(KeyRef::Listing(asked.fid1), read).await?;
         while_waiting(Wait::Bulk, context.bulk.push(pages)).await.map_err(|error| error.errno())?;
         let mdt_body = Some(MdtBody::default());
         Ok(Outcome::ok(MdsReadpageReply { mdt_body, ..MdsReadpageReply::default() }))

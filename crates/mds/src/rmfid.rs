@@ -75,7 +75,7 @@ impl Mdt {
         let target = &context.target;
         // Clients that only keep it open close it.
         drop(target.lock_inode(fid, InodeBits::OPEN, LockMode::Ex).await?);
-        if self.open_files.is_open(fid) {
+        if self.open_counts.is_open(fid) {
             return Err(Errno::EBUSY);
         }
         // Not as for an unlink: the client that asks does not know the names that it removes.

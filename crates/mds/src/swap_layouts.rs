@@ -159,14 +159,14 @@ impl Mdt {
         // A writer of either that is lost may write what is the other's from now on.
         let are_known = [0, 1]
             .iter()
-            .all(|at: &usize| is_closed[*at] || self.open_files.has_known_writers(files[*at]));
+            .all(|at: &usize| is_closed[*at] || self.open_counts.has_known_writers(files[*at]));
         for (at, from) in [second, first].into_iter().enumerate() {
             let file = files[at];
             // What was recorded of its size or emptiness was recorded of other data.
             self.known_empty.remove(file);
-            self.open_files.note_written(file);
+            self.open_counts.note_written(file);
             if !are_known {
-                self.open_files.forget_known_writers_of(file);
+                self.open_counts.forget_known_writers_of(file);
             }
             self.sizes.end_confirmation(file);
             self.dom.brw.note_changed(&context.target, file);

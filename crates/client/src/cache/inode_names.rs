@@ -118,7 +118,7 @@ impl InodeState {
 mod tests {
     use sheen_types::{Fid, InodeBits};
 
-    use super::super::{InodeTable, Place};
+    use super::super::{InodeTable, NamePlace};
     use super::*;
 
     const ROOT: Fid = Fid::ROOT;
@@ -131,15 +131,15 @@ mod tests {
             (inodes.pin(ROOT), inodes.pin(FILE), inodes.pin(Fid::new(0x2_0000_0401, 8)));
         let name = Name::new(b"f").expect("a name");
         file.state().covered.cover(InodeBits::LOOKUP);
-        inodes.remember_name(&Place::whole(&root), &name, &file);
+        inodes.remember_name(&NamePlace::whole(&root), &name, &file);
         assert!(file.state().keep_name(root.node(), &name));
         // Answers to questions that were sent earlier: one that it is absent, and one that it is another file.
         inodes.note_name_absent(&root, &name);
-        inodes.remember_name(&Place::whole(&root), &name, &other);
+        inodes.remember_name(&NamePlace::whole(&root), &name, &other);
         assert_eq!(file.state().kept_names().0.count(), 1);
         assert!(!file.state().is_named(root.node(), &name), "it is asked for");
         // The kernel's own call has removed it there.
-        inodes.remember_name(&Place::whole(&root), &name, &file);
+        inodes.remember_name(&NamePlace::whole(&root), &name, &file);
         inodes.forget_name(&root, &name);
         assert_eq!(file.state().kept_names().0.count(), 0);
     }
@@ -150,7 +150,7 @@ mod tests {
         let (root, file) = (inodes.pin(ROOT), inodes.pin(FILE));
         let name = Name::new(b"f").expect("a name");
         file.state().covered.cover(InodeBits::LOOKUP);
-        inodes.remember_name(&Place::whole(&root), &name, &file);
+        inodes.remember_name(&NamePlace::whole(&root), &name, &file);
         file.state().covered.uncover(InodeBits::LOOKUP);
         // Another name has brought a lock.
         file.state().covered.cover(InodeBits::LOOKUP);

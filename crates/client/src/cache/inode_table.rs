@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 use sheen_types::{Fid, HashMap, MdtIndex, Name};
 
 use super::limits::{MOVED_NUMBERS_MAX, UNNAMED_MAX};
-use super::{Inode, InodeState, Place, fid_of_number, generation_of, inode_number};
+use super::{Inode, InodeState, NamePlace, fid_of_number, generation_of, inode_number};
 use crate::data::MdtLocations;
 use crate::records::Recorder;
 use crate::types::{FileType, NodeId};
@@ -297,7 +297,7 @@ impl InodeTable {
     }
 
     /// Notes that `name` at `place` is `child`. The name is covered by a lock of the MDT of what has the name.
-    pub(crate) fn remember_name(&self, place: &Place<'_>, name: &Name, child: &Arc<Inode>) {
+    pub(crate) fn remember_name(&self, place: &NamePlace<'_>, name: &Name, child: &Arc<Inode>) {
         let (parent, mdt) = (place.directory, self.mdt_of(place.holder().fid));
         let is_remote = self.locations.has_several() && self.mdt_of(child.fid) != mdt;
         let remote = mdt.filter(|_| is_remote);

@@ -47,7 +47,7 @@ pub(crate) use names::{CacheEpoch, ChangeOutcome, DirectoryRead, NameChange, Nam
 pub(crate) use open_cache::{Access, CachedOpen, OpenCacheRules};
 pub use page_estimates::PagesKept;
 pub(crate) use replies::{ReplyAttributes, read_layout};
-pub(crate) use striping::{DefaultStriping, Place, Striping};
+pub(crate) use striping::{DefaultStriping, NamePlace, Striping};
 
 use sheen_types::{Fid, fid_seq};
 

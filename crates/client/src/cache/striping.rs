@@ -57,7 +57,7 @@ pub(crate) struct MasterLayout {
 }
 
 /// Where a name is, or is to be.
-pub(crate) struct Place<'a> {
+pub(crate) struct NamePlace<'a> {
     /// The directory that programs see.
     pub(crate) directory: &'a Inode,
     stripe: Option<Pin>,
@@ -67,7 +67,7 @@ pub(crate) struct Place<'a> {
     before: Option<Fid>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> NamePlace<'a> {
     /// In a directory that lies in one piece.
     pub(crate) fn whole(directory: &'a Inode) -> Self {
         Self { directory, stripe: None, layout: None, before: None }

@@ -329,10 +329,10 @@ fn kept_by(policy: &Policy) -> Option<Extent> {
 }
 
 impl CoveredData {
-    fn lock_lost(&self, lost: LostLock, loss: LockLoss) -> BoxFuture<'static, ()> {
+    fn drop_covered(&self, lost: LostLock, loss: LockLoss) -> BoxFuture<'static, ()> {
         let object = self.0.upgrade().and_then(|target| target.object_of_lost_lock(lost.resource));
         match object {
-            Some(object) => object.lock_lost(extent_of(&lost.part), lost.mode, loss),
+            Some(object) => object.drop_covered(extent_of(&lost.part), lost.mode, loss),
             None => Box::pin(std::future::ready(())),
         }
     }
@@ -345,7 +345,7 @@ impl CoveredCache for CoveredData {
         lost: LostLock,
     ) -> BoxFuture<'static, ()> {
         let loss = if lost.discard { LockLoss::Discarded } else { LockLoss::Cancelled };
-        self.lock_lost(lost, loss)
+        self.drop_covered(lost, loss)
     }
 
     fn invalidate_evicted(
@@ -353,7 +353,7 @@ impl CoveredCache for CoveredData {
         _: &Arc<ClientNamespace>,
         lost: LostLock,
     ) -> BoxFuture<'static, ()> {
-        self.lock_lost(lost, LockLoss::Evicted)
+        self.drop_covered(lost, LockLoss::Evicted)
     }
 
     fn learn(&self, resource: ResourceName, policy: &Policy, value: &Bytes) {

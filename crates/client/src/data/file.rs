@@ -196,7 +196,7 @@ impl DataFile for File {
         Box::pin(async move {
             let owner = (who.uid, who.gid);
             match at {
-                WriteAt::End(thought) => self.append(thought, data, owner, options).await,
+                WriteAt::End(expected_end) => self.append(expected_end, data, owner, options).await,
                 WriteAt::Offset(offset) if data.is_empty() => Ok(offset),
                 WriteAt::Offset(offset) => {
                     let data = self.within_layout(offset, data)?;

@@ -93,22 +93,22 @@ impl Object {
     }
 
     /// A lock on `extent` is lost. Acts when it is called on what an eviction takes; the future does what takes time.
-    pub(super) fn lock_lost(
+    pub(super) fn drop_covered(
         self: Arc<Self>,
         extent: Extent,
         mode: LockMode,
         loss: LockLoss,
     ) -> BoxFuture<'static, ()> {
         if loss == LockLoss::Evicted {
-            self.evict(extent);
+            self.discard_evicted(extent);
             return Box::pin(async move { self.invalidate_pages(extent).await });
         }
         let is_writer = matches!(mode, LockMode::Pw | LockMode::Ex | LockMode::Group);
-        Box::pin(async move { self.cancel(extent, is_writer, loss).await })
+        Box::pin(async move { self.flush_and_invalidate(extent, is_writer, loss).await })
     }
 
     /// The lock on `extent` is not ours any more, and the OST takes nothing that was written under it.
-    fn evict(&self, extent: Extent) {
+    fn discard_evicted(&self, extent: Extent) {
         let end = extent.end.saturating_add(1);
         let is_covered = self.is_covered();
         let (lost_any, discarded) = {
@@ -129,14 +129,19 @@ impl Object {
         };
         self.target.return_discarded(discarded);
         if lost_any {
-            tracing::warn!(file = %self.file, "the OST has forgotten us: written data was lost");
+            tracing::warn!(file = %self.file, "the target has forgotten us: written data was lost");
             self.note_failure(Errno::EIO);
         }
     }
 
     /// A lock on `extent` is cancelled: the kernel drops its pages first (writing what it changed), then what
     /// is dirty is written, then what was read ahead is dropped.
-    async fn cancel(self: &Arc<Self>, extent: Extent, is_writer: bool, loss: LockLoss) {
+    async fn flush_and_invalidate(
+        self: &Arc<Self>,
+        extent: Extent,
+        is_writer: bool,
+        loss: LockLoss,
+    ) {
         let (users, was_used) = (AtomicUsize::new(0), AtomicBool::new(false));
         let cancelling = Arc::new(CancellingExtent { extent, is_writer, users, was_used });
         {

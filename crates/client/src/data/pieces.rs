@@ -238,7 +238,7 @@ impl File {
     /// place, under the very lock that is used here.
     pub(super) async fn append(
         &self,
-        thought: u64,
+        expected_end: u64,
         data: Bytes,
         owner: (u32, u32),
         options: IoOptions,
@@ -263,8 +263,8 @@ impl File {
         self.write_pieces(offset, data, owner, options, true).await?;
         let end_was_read =
             self.layout_version.layout_guard.end_was_read.swap(false, Ordering::AcqRel);
-        let dropped = end_was_read || offset != thought || losses != self.losses();
-        let (first, last) = (offset.min(thought), offset.max(thought));
+        let dropped = end_was_read || offset != expected_end || losses != self.losses();
+        let (first, last) = (offset.min(expected_end), offset.max(expected_end));
         if dropped {
             self.drop_pages(first, last - first + length).await;
         }

@@ -290,13 +290,13 @@ impl Object {
         let last = runs.last().map_or(first, |(offset, run)| *offset + run.len() as u64);
         tracing::error!(
             file = %self.file, object = ?self.oi, first, last,
-            "the OST never saw the bytes that were sent: given up (osc.*.resend_count)"
+            "the target never saw the bytes that were sent: given up (osc.*.resend_count)"
         );
         Err(Errno::EIO)
     }
 
     fn garbled(&self, runs: &[Run], sums: (u32, u32)) {
-        tracing::warn!(file = %self.file, "data changed on its way to the OST");
+        tracing::warn!(file = %self.file, "data changed on its way to the target");
         let (Some((start, _)), Some((last, run))) = (runs.first(), runs.last()) else { return };
         let end = last + run.len() as u64;
         self.target.shared.dump(self.target.dumps(), || Garbled {

@@ -6,7 +6,7 @@
 
 use super::Meta;
 use super::readdir::CHUNK_BYTES;
-use crate::cache::{Chunk, DirectoryRead, Inode, Place};
+use crate::cache::{Chunk, DirectoryRead, Inode, NamePlace};
 use crate::types::Credentials;
 use sheen_ldlm::Policy;
 use sheen_types::{InodeBits, LockMode, Name};
@@ -19,21 +19,21 @@ impl Meta {
     }
 
     /// The same where it is; while names are being moved of both stripes that may have it.
-    pub(crate) fn is_absent_at(&self, place: &Place<'_>, name: &Name) -> bool {
-        let is_absent = |place: &Place<'_>| place.holder().state().is_absent(name);
+    pub(crate) fn is_absent_at(&self, place: &NamePlace<'_>, name: &Name) -> bool {
+        let is_absent = |place: &NamePlace<'_>| place.holder().state().is_absent(name);
         is_absent(place) && self.place_before(place).is_none_or(|before| is_absent(&before))
     }
 
     /// Whether `name` is absent for certain, as the lock on all names of the directory guarantees.
     /// No RPC. The lock counts as used.
-    pub(crate) fn knows_absent(&self, place: &Place<'_>, name: &Name) -> bool {
+    pub(crate) fn knows_absent(&self, place: &NamePlace<'_>, name: &Name) -> bool {
         self.knows_absent_in_stripe(place, name)
             && self
                 .place_before(place)
                 .is_none_or(|before| self.knows_absent_in_stripe(&before, name))
     }
 
-    fn knows_absent_in_stripe(&self, place: &Place<'_>, name: &Name) -> bool {
+    fn knows_absent_in_stripe(&self, place: &NamePlace<'_>, name: &Name) -> bool {
         let holder = place.holder();
         let hash = self.cache.hasher.hash(name.as_bytes());
         {

@@ -29,7 +29,7 @@ use sheen_wire::text::Text;
 
 use super::lookup::{InodeSnapshot, NameSnapshot, NotedName};
 use super::{LookupDepth, Meta};
-use crate::cache::{Inode, Pin, Place};
+use crate::cache::{Inode, NamePlace, Pin};
 use crate::locks::{BatchAnswer, LockRequest, PendingBatch, PendingLock};
 use crate::mdt::Mdc;
 use crate::types::Credentials;
@@ -47,7 +47,7 @@ pub(crate) struct BatchedName {
 }
 
 /// A name with its number in the question and where it lies.
-type PlacedName<'a> = (usize, Place<'a>, &'a BatchedName);
+type PlacedName<'a> = (usize, NamePlace<'a>, &'a BatchedName);
 
 /// The names of each MDT.
 type MdtParts<'a> = BTreeMap<MdtIndex, (Arc<Mdc>, Vec<PlacedName<'a>>)>;
@@ -190,7 +190,7 @@ impl Meta {
     async fn find_noted(
         &self,
         who: &Credentials,
-        place: &Place<'_>,
+        place: &NamePlace<'_>,
         name: &Name,
         noted: NotedName,
     ) -> Result<Option<Pin>, Errno> {

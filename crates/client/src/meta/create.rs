@@ -13,11 +13,11 @@ use sheen_wire::md::{Bias, MdsOpenFlags, RecCreate, ReintOp};
 use sheen_wire::messages::{MdsReintCreate, MdsReintCreateSym};
 use sheen_wire::text::Text;
 
-use super::place::{Tries, said_striping};
+use super::place::{Tries, striping_in_reply};
 use super::remote::{SENT_ON_MAX, sent_on_to};
 use super::{ACL_ROOM, LookupDepth, Meta};
 use crate::cache::{
-    CacheEpoch, ChangeOutcome, DefaultStriping, Inode, Pin, Place, ReplyAttributes,
+    CacheEpoch, ChangeOutcome, DefaultStriping, Inode, NamePlace, Pin, ReplyAttributes,
 };
 use crate::call::{self, Refused};
 use crate::mdt::Mdc;
@@ -81,7 +81,7 @@ impl Meta {
             self.pause_between(tries.taken()).await;
             let moved = self.moved(parent);
             let parent = moved.as_deref().map_or(parent, |moved| moved);
-            let place = match self.place_of_new(who, parent, name).await {
+            let place = match self.place_to_add(who, parent, name).await {
                 Err(errno) if self.was_moved(&[parent], &mut tries, errno) => continue,
                 place => place?,
             };
@@ -97,7 +97,7 @@ impl Meta {
     async fn create_where_it_is(
         &self,
         who: &Credentials,
-        place: &Place<'_>,
+        place: &NamePlace<'_>,
         name: &Name,
         new: &CreateRequest,
     ) -> Result<Pin, Errno> {
@@ -119,7 +119,7 @@ impl Meta {
     }
 
     /// The directory that a name stood for lies otherwise now, and is another inode if it lay in one piece.
-    fn restriped(&self, place: &Place<'_>, name: &Name, fid: Fid) {
+    fn restriped(&self, place: &NamePlace<'_>, name: &Name, fid: Fid) {
         self.cache.inodes.note_name_absent(place.directory, name);
         if let Some(directory) = self.cache.inodes.by_fid(fid) {
             self.cache.inodes.doubt_striping(&directory);
@@ -129,7 +129,7 @@ impl Meta {
     async fn create_at(
         &self,
         who: &Credentials,
-        place: &Place<'_>,
+        place: &NamePlace<'_>,
         name: &Name,
         (new, existing): (&CreateRequest, Option<Fid>),
     ) -> Result<Created, Errno> {
@@ -204,7 +204,7 @@ impl Meta {
         let attributes = ReplyAttributes { body: &body, layout: &nothing, acl: &nothing };
         pin.apply_reply(&attributes, None, &CacheEpoch::UNKNOWN);
         pin.state().target = target;
-        self.note_striping(&pin, said_striping(&body, &layout)?);
+        self.note_striping(&pin, striping_in_reply(&body, &layout)?);
         if is_directory && !new.restripes {
             self.note_inherited_default(place.directory, &pin);
         }
@@ -217,7 +217,7 @@ impl Meta {
     async fn placed(
         &self,
         who: &Credentials,
-        place: &Place<'_>,
+        place: &NamePlace<'_>,
         (wish, is_directory): (Option<&DirectoryWish>, bool),
         names: &Arc<Mdc>,
     ) -> Result<Option<Placed>, Errno> {
@@ -272,7 +272,7 @@ impl Meta {
     fn create_record(
         &self,
         who: &Credentials,
-        place: &Place<'_>,
+        place: &NamePlace<'_>,
         fid: Fid,
         (new, placed): (&CreateRequest, Option<&Placed>),
     ) -> RecCreate {

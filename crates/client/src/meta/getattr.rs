@@ -11,7 +11,7 @@ use sheen_types::futures;
 use sheen_wire::messages::MdsGetattr;
 
 use super::lookup::getattr_valid;
-use super::place::said_striping;
+use super::place::striping_in_reply;
 use super::{ACL_ROOM, LookupDepth, Meta};
 use crate::cache::{Inode, ReplyAttributes};
 use crate::call;
@@ -96,7 +96,7 @@ impl Meta {
         if body.fid1 != inode.fid {
             return Err(Errno::EPROTO);
         }
-        let said = said_striping(&body, &answer.reply.mdt_md)?;
+        let said = striping_in_reply(&body, &answer.reply.mdt_md)?;
         let nothing = Bytes::new();
         let attributes = ReplyAttributes { body: &body, layout: &nothing, acl: &answer.reply.acl };
         inode.apply_unlocked_reply(&attributes, &asked);

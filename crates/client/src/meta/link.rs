@@ -9,7 +9,7 @@ use sheen_wire::text::Text;
 
 use super::Meta;
 use super::place::Tries;
-use crate::cache::{ChangeOutcome, Inode, Place};
+use crate::cache::{ChangeOutcome, Inode, NamePlace};
 use crate::call;
 use crate::types::Credentials;
 
@@ -27,7 +27,7 @@ impl Meta {
             self.pause_between(tries.taken()).await;
             let moved = self.moved(parent);
             let parent = moved.as_deref().map_or(parent, |moved| moved);
-            let place = match self.place_of_new(who, parent, name).await {
+            let place = match self.place_to_add(who, parent, name).await {
                 Err(errno) if self.was_moved(&[parent], &mut tries, errno) => continue,
                 place => place?,
             };
@@ -43,7 +43,7 @@ impl Meta {
         &self,
         who: &Credentials,
         inode: &Inode,
-        place: &Place<'_>,
+        place: &NamePlace<'_>,
         name: &Name,
     ) -> Result<(), Errno> {
         let (parent, holder) = (place.directory, place.holder());

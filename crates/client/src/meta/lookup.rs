@@ -9,9 +9,9 @@ use sheen_wire::messages::{LdlmIntentGetattr, LdlmIntentGetattrReply};
 use sheen_wire::text::Text;
 
 use super::inline::data_value;
-use super::place::{Tries, said_default, said_striping};
+use super::place::{Tries, default_in_reply, striping_in_reply};
 use super::{ACL_ROOM, Meta};
-use crate::cache::{CacheEpoch, Inode, Pin, Place, ReplyAttributes};
+use crate::cache::{CacheEpoch, Inode, NamePlace, Pin, ReplyAttributes};
 use crate::call;
 use crate::locks::{LockReference, LockRequest, PendingLock};
 use crate::mdt::{Mdc, intent_status};
@@ -45,7 +45,7 @@ pub(super) struct NameSnapshot {
 }
 
 impl NameSnapshot {
-    pub(super) fn of(place: &Place<'_>, name: &Name) -> Self {
+    pub(super) fn of(place: &NamePlace<'_>, name: &Name) -> Self {
         let (fid, asked) = {
             let state = place.directory.state();
             (state.directory.children.get(name).copied(), state.epoch())
@@ -183,7 +183,7 @@ impl Meta {
     pub(super) async fn find_name(
         &self,
         who: &Credentials,
-        place: &Place<'_>,
+        place: &NamePlace<'_>,
         name: &Name,
         depth: LookupDepth,
     ) -> Result<Option<Pin>, Errno> {
@@ -208,7 +208,12 @@ impl Meta {
 
     /// Notes what a name stands for, while the lock that came with it is in use, and releases that: the inode's MDT
     /// answers when a change over both is on both, and the name's MDT may want the lock back for it.
-    pub(super) fn note_name(&self, place: &Place<'_>, name: &Name, found: FoundInode) -> NotedName {
+    pub(super) fn note_name(
+        &self,
+        place: &NamePlace<'_>,
+        name: &Name,
+        found: FoundInode,
+    ) -> NotedName {
         self.cache.inodes.remember_name(place, name, &found.pin);
         NotedName { pin: found.pin, is_remote: found.is_remote }
     }
@@ -218,7 +223,7 @@ impl Meta {
     pub(super) async fn ask_if_remote(
         &self,
         who: &Credentials,
-        place: &Place<'_>,
+        place: &NamePlace<'_>,
         name: &Name,
         (NotedName { pin, is_remote }, depth): (NotedName, LookupDepth),
     ) -> Result<Option<Pin>, Errno> {
@@ -236,7 +241,7 @@ impl Meta {
     }
 
     /// Notes that a directory has no such name.
-    pub(super) fn name_absent(&self, place: &Place<'_>, name: &Name, known: &NameSnapshot) {
+    pub(super) fn name_absent(&self, place: &NamePlace<'_>, name: &Name, known: &NameSnapshot) {
         self.cache.inodes.note_name_absent(place.directory, name);
         let mut state = place.holder().state();
         if state.unbroken_since(&known.asked) {
@@ -253,14 +258,14 @@ impl Meta {
     ) -> Result<FoundInode, Errno> {
         let group = who.group_for(inode, May::EXEC);
         let body = MdtBody { fid2: inode.fid, ..who.body(inode.fid, self.intent_valid(), group) };
-        self.getattr_intent_with(who, &Place::whole(inode), None, (depth, body)).await
+        self.getattr_intent_with(who, &NamePlace::whole(inode), None, (depth, body)).await
     }
 
     /// The same of a name.
     async fn getattr_name(
         &self,
         who: &Credentials,
-        place: &Place<'_>,
+        place: &NamePlace<'_>,
         name: &Name,
         depth: LookupDepth,
     ) -> Result<FoundInode, Errno> {
@@ -273,7 +278,7 @@ impl Meta {
     pub(super) async fn getattr_intent_with(
         &self,
         who: &Credentials,
-        place: &Place<'_>,
+        place: &NamePlace<'_>,
         name: Option<&Name>,
         (depth, body): (LookupDepth, MdtBody),
     ) -> Result<FoundInode, Errno> {
@@ -326,7 +331,7 @@ impl Meta {
         if let Some(errno) = intent_status(lock.policy_res2) {
             return Err(errno);
         }
-        let said = reply.mdt_body.as_ref().map(|body| said_striping(body, &reply.mdt_md));
+        let said = reply.mdt_body.as_ref().map(|body| striping_in_reply(body, &reply.mdt_md));
         let said = said.transpose()?;
         let value = data_value(&lock, reply.mdt_body.as_ref());
         let held = pending.granted_with(&lock, &value, connection).await?;
@@ -343,7 +348,7 @@ impl Meta {
             self.note_striping(&pin, said);
         }
         if self.mdts.has_several() && pin.file_type() == Some(FileType::Directory) {
-            let default = said_default(&body, &reply.default_mdt_md);
+            let default = default_in_reply(&body, &reply.default_mdt_md);
             let is_locked = held.as_ref().is_some_and(|held| {
                 held.resource() == pin.resource() && held.bits().contains(InodeBits::LOOKUP)
             });

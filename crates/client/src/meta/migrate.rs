@@ -20,7 +20,7 @@ use sheen_wire::text::Text;
 use super::place::Tries;
 use super::unlink::ALL_BUT_DATA;
 use super::{LookupDepth, Meta};
-use crate::cache::{ChangeOutcome, Inode, Place};
+use crate::cache::{ChangeOutcome, Inode, NamePlace};
 use crate::call;
 use crate::mdt::Mdc;
 use crate::types::{Credentials, FileType, NameInvalidation, StaleName, XattrMode};
@@ -29,7 +29,7 @@ use crate::types::{Credentials, FileType, NameInvalidation, StaleName, XattrMode
 pub(crate) const TRUSTED_LMV: &[u8] = b"trusted.lmv";
 
 /// Where a name moves.
-struct Target {
+struct NewPlace {
     /// The stripe that has the name, and that which is to have it.
     places: (Fid, Fid),
     mdt: Arc<Mdc>,
@@ -101,10 +101,10 @@ impl Meta {
     /// Where a name goes (Lustre: `lmv_migrate`).
     async fn target_of(
         &self,
-        place: &Place<'_>,
+        place: &NamePlace<'_>,
         child: &Inode,
         wish: &DirectoryWish,
-    ) -> Result<Target, Errno> {
+    ) -> Result<NewPlace, Errno> {
         let is_directory = child.file_type() == Some(FileType::Directory);
         let now = place.holder().fid;
         let places = (place.before().unwrap_or(now), now);
@@ -134,15 +134,15 @@ impl Meta {
             Some(index) => self.mdts.by_index(index).ok_or(Errno::ENODEV)?,
             None => self.any_mdt(&of_names).await,
         };
-        Ok(Target { places, mdt, wish })
+        Ok(NewPlace { places, mdt, wish })
     }
 
     async fn send_migrate(
         &self,
         who: &Credentials,
-        (place, name): (&Place<'_>, &Name),
+        (place, name): (&NamePlace<'_>, &Name),
         child: &Inode,
-        (target, names_only): (Target, bool),
+        (target, names_only): (NewPlace, bool),
     ) -> Result<(), Errno> {
         let is_directory = child.file_type() == Some(FileType::Directory);
         let fid = target.mdt.fids.next().await?;
@@ -157,7 +157,7 @@ impl Meta {
         wanted.extend([(to, InodeBits::UPDATE), (child, ALL_BUT_DATA)]);
         wanted.extend(stripes.iter().map(|stripe| (&***stripe, ALL_BUT_DATA)));
         let dlm_req = self.cancel_early(&mdt, &wanted).await;
-        let before = Place::in_stripe(parent, self.cache.inodes.pin(from.fid));
+        let before = NamePlace::in_stripe(parent, self.cache.inodes.pin(from.fid));
         let leaves = self.begin_change(&before, None, Some(name)).await;
         let arrives = self.begin_change(place, Some(name), None).await;
         let (suppgid1, suppgid2) = who.groups_for(parent, May::WRITE.and(May::EXEC));
@@ -197,7 +197,7 @@ impl Meta {
     }
 
     /// The name leads to another inode now, as far as that could move.
-    async fn note_migrated(&self, place: &Place<'_>, name: &Name, child: &Inode) {
+    async fn note_migrated(&self, place: &NamePlace<'_>, name: &Name, child: &Inode) {
         let parent = place.directory;
         self.cache.inodes.note_name_absent(parent, name);
         self.cache.inodes.doubt_striping(child);
@@ -247,7 +247,7 @@ impl Meta {
     async fn remove_entry_at(
         &self,
         who: &Credentials,
-        place: &Place<'_>,
+        place: &NamePlace<'_>,
         name: &Name,
     ) -> Result<(), Errno> {
         let parent = place.directory;

@@ -20,7 +20,7 @@ use sheen_types::{Errno, Name};
 
 use super::place::Tries;
 use super::{LookupDepth, Meta};
-use crate::cache::{Inode, Pin, Place};
+use crate::cache::{Inode, NamePlace, Pin};
 use crate::types::{Credentials, FileType};
 
 /// How long is waited before the third question that MDTs have not agreed about, and twice as long before each further one.
@@ -34,16 +34,16 @@ const ABOVE_MAX: usize = 64;
 
 impl Meta {
     /// While names of its directory are being moved: the stripe in which a name may still be.
-    pub(super) fn place_before<'a>(&self, place: &Place<'a>) -> Option<Place<'a>> {
+    pub(super) fn place_before<'a>(&self, place: &NamePlace<'a>) -> Option<NamePlace<'a>> {
         let before = place.before()?;
-        Some(Place::in_stripe(place.directory, self.cache.inodes.pin(before)))
+        Some(NamePlace::in_stripe(place.directory, self.cache.inodes.pin(before)))
     }
 
     /// As [`Self::find_name`], in both stripes that may have the name.
     pub(super) async fn find_placed(
         &self,
         who: &Credentials,
-        place: &Place<'_>,
+        place: &NamePlace<'_>,
         name: &Name,
         depth: LookupDepth,
     ) -> Result<Option<Pin>, Errno> {
@@ -63,7 +63,7 @@ impl Meta {
     async fn find_before(
         &self,
         who: &Credentials,
-        before: &Place<'_>,
+        before: &NamePlace<'_>,
         name: &Name,
         depth: LookupDepth,
     ) -> Result<Option<Pin>, Errno> {
@@ -100,7 +100,7 @@ impl Meta {
 
     /// Whether a name that an MDT does not know at `place` may be elsewhere by now, and is to be looked for again: the
     /// layout has changed since it was asked for.
-    pub(super) fn may_have_moved(&self, place: &Place<'_>, tries: &mut Tries) -> bool {
+    pub(super) fn may_have_moved(&self, place: &NamePlace<'_>, tries: &mut Tries) -> bool {
         let may_have = self.mdts.has_several()
             && !place.still_counts()
             && !tries.is_absent_again(place)
@@ -116,13 +116,13 @@ impl Meta {
     ///
     /// # Errors
     /// As [`Self::place`], and then those of a lookup.
-    pub(super) async fn place_of_existing<'a>(
+    pub(super) async fn place_where_found<'a>(
         &self,
         who: &Credentials,
         directory: &'a Inode,
         name: &Name,
-    ) -> Result<Place<'a>, Errno> {
-        let place = self.place_of_new(who, directory, name).await?;
+    ) -> Result<NamePlace<'a>, Errno> {
+        let place = self.place_to_add(who, directory, name).await?;
         let Some(before) = self.place_before(&place) else { return Ok(place) };
         let depth = LookupDepth::Name;
         if self.find_name(who, &place, name, depth).await?.is_some() {

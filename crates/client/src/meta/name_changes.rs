@@ -8,7 +8,7 @@ use sheen_types::{InodeBits, Name};
 use sheen_wire::connect::ConnectFlags2;
 
 use super::Meta;
-use crate::cache::{ChangeOutcome, Inode, NameChange, Place};
+use crate::cache::{ChangeOutcome, Inode, NameChange, NamePlace};
 use crate::mdt::Mdc;
 
 /// A change of a directory's names, from before its request goes out until its answer is here. One that is
@@ -48,7 +48,7 @@ impl Meta {
     /// an earlier question may still be on its way to the kernel.
     pub(super) async fn begin_change<'a>(
         &self,
-        place: &'a Place<'_>,
+        place: &'a NamePlace<'_>,
         adds: Option<&Name>,
         removes: Option<&Name>,
     ) -> ChangeGuard<'a> {

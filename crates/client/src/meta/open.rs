@@ -16,9 +16,9 @@ use sheen_wire::text::Text;
 
 use super::inline::data_value;
 use super::lookup::InodeSnapshot;
-use super::place::{SaidStriping, Tries, said_striping};
+use super::place::{RepliedStriping, Tries, striping_in_reply};
 use super::{ACL_ROOM, Meta};
-use crate::cache::{ChangeOutcome, Inode, Pin, Place, ReplyAttributes};
+use crate::cache::{ChangeOutcome, Inode, NamePlace, Pin, ReplyAttributes};
 use crate::call::{self, TypedReply};
 use crate::locks::{LockReference, LockRequest, PendingLock};
 use crate::mdt::{HandleCell, Mdc, MdtOpen, intent_status};
@@ -55,14 +55,14 @@ enum OpenAnswer {
 #[derive(Clone, Copy)]
 pub(super) enum OpenTarget<'a> {
     /// A name, made with this mode if absent.
-    Create { place: &'a Place<'a>, name: &'a Name, mode: u32, fid: Fid },
+    Create { place: &'a NamePlace<'a>, name: &'a Name, mode: u32, fid: Fid },
     /// A name.
-    Name { place: &'a Place<'a>, name: &'a Name },
+    Name { place: &'a NamePlace<'a>, name: &'a Name },
     /// A known inode.
     Known(&'a Inode),
     /// What a name at `place` stands for, an inode of another MDT than the name's, which has been asked already; by an
     /// open that `creates` if need be.
-    Remote { inode: &'a Inode, place: &'a Place<'a>, creates: bool },
+    Remote { inode: &'a Inode, place: &'a NamePlace<'a>, creates: bool },
 }
 
 /// The MDT's answer to an open, and what waits for it.
@@ -233,7 +233,7 @@ impl Meta {
             self.pause_between(tries.taken()).await;
             let moved = self.moved(parent);
             let parent = moved.as_deref().map_or(parent, |moved| moved);
-            let place = match self.place_of_existing(who, parent, name).await {
+            let place = match self.place_where_found(who, parent, name).await {
                 Err(errno) if self.was_moved(&[parent], &mut tries, errno) => continue,
                 place => place?,
             };
@@ -267,7 +267,7 @@ impl Meta {
             self.pause_between(tries.taken()).await;
             let moved = self.moved(parent);
             let parent = moved.as_deref().map_or(parent, |moved| moved);
-            let place = match self.place_of_existing(who, parent, name).await {
+            let place = match self.place_where_found(who, parent, name).await {
                 Err(errno) if self.was_moved(&[parent], &mut tries, errno) => continue,
                 place => place?,
             };
@@ -287,7 +287,7 @@ impl Meta {
     async fn open_create_at(
         &self,
         who: &Credentials,
-        place: &Place<'_>,
+        place: &NamePlace<'_>,
         name: &Name,
         mode: u32,
         (flags, caches): (OpenFlags, bool),
@@ -324,7 +324,7 @@ impl Meta {
         who: &Credentials,
         parent: &'a Inode,
         beside: &Inode,
-    ) -> Result<(Place<'a>, Name), Errno> {
+    ) -> Result<(NamePlace<'a>, Name), Errno> {
         let wanted = self.mdt(beside.fid).await?.index;
         let tries = VOLATILE_NAMES_TRIED * self.cache.inodes.stripes_of(parent).len().max(1);
         for _ in 0..tries {
@@ -459,8 +459,8 @@ impl Meta {
             MdtOpen::new(Arc::clone(&mdt), handle, answer.xid)
         });
         // What was opened all the same is closed.
-        let said =
-            body.map_or(Ok(SaidStriping::Nothing), |body| said_striping(body, &reply.mdt_md))?;
+        let said = body
+            .map_or(Ok(RepliedStriping::Nothing), |body| striping_in_reply(body, &reply.mdt_md))?;
         // The lock may have gone with an eviction, and the open be of the connection after that.
         let held = pending.granted_with(&lock, &value, answer.connection).await?;
         let open = open.map(|open| open.with_data(inline_data.filter(|_| held.is_some())));
@@ -474,7 +474,7 @@ impl Meta {
         let attributes = ReplyAttributes { body: &body, layout: &reply.mdt_md, acl: &reply.acl };
         pin.apply_reply(&attributes, held.as_ref(), &about.asked(pin.fid));
         // An open does not ask for it: only that there are stripes is said.
-        if matches!(said, SaidStriping::Stripes(_)) {
+        if matches!(said, RepliedStriping::Stripes(_)) {
             self.note_striping(&pin, said);
         }
         let created = lock.policy_res1.contains(Disposition::OPEN_CREATE);

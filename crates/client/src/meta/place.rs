@@ -14,14 +14,14 @@ use sheen_wire::lmv::{LmvEa, LmvHash, LmvMagic, magic_of};
 use sheen_wire::md::{MdtBody, Valid};
 
 use super::Meta;
-use crate::cache::{Inode, InodeState, Place, Striping};
+use crate::cache::{Inode, InodeState, NamePlace, Striping};
 use crate::types::{Credentials, FileType, NameInvalidation, StaleName};
 
 /// How often a call about a name is sent by another layout than before, or by the same where MDTs do not agree yet.
 const TRIES_MAX: u32 = 8;
 
 /// What an answer says of how a directory lies.
-pub(super) enum SaidStriping {
+pub(super) enum RepliedStriping {
     /// Nothing.
     Nothing,
     Whole,
@@ -42,14 +42,14 @@ pub(super) struct Tries {
 ///
 /// # Errors
 /// `EOPNOTSUPP` of a directory that lies in another file system (`lfs mkdir --foreign`); `EPROTO` of what cannot be read.
-pub(super) fn said_striping(body: &MdtBody, layout: &Bytes) -> Result<SaidStriping, Errno> {
+pub(super) fn striping_in_reply(body: &MdtBody, layout: &Bytes) -> Result<RepliedStriping, Errno> {
     if !body.valid.contains(Valid::DIREA | Valid::MEA) {
-        return Ok(SaidStriping::Whole);
+        return Ok(RepliedStriping::Whole);
     }
     match magic_of(layout) {
         // A default: names are in it as in any directory.
-        Some(LmvMagic::USER) => return Ok(SaidStriping::Whole),
-        Some(LmvMagic::STRIPE) => return Ok(SaidStriping::Stripe),
+        Some(LmvMagic::USER) => return Ok(RepliedStriping::Whole),
+        Some(LmvMagic::STRIPE) => return Ok(RepliedStriping::Stripe),
         Some(LmvMagic::FOREIGN) => {
             tracing::debug!(directory = %body.fid1, "a foreign directory, which this client cannot use");
             return Err(Errno::EOPNOTSUPP);
@@ -64,12 +64,12 @@ pub(super) fn said_striping(body: &MdtBody, layout: &Bytes) -> Result<SaidStripi
     })?;
     match layout.holder() {
         Holder::Master { stripes, .. } if stripes.contains(&body.fid1) => Err(Errno::EPROTO),
-        _ => Ok(SaidStriping::Stripes(layout)),
+        _ => Ok(RepliedStriping::Stripes(layout)),
     }
 }
 
 /// The default of new directories that an answer has, which was asked for it. One that cannot be read counts as none.
-pub(super) fn said_default(body: &MdtBody, default: &Bytes) -> Option<DirectoryWish> {
+pub(super) fn default_in_reply(body: &MdtBody, default: &Bytes) -> Option<DirectoryWish> {
     if !body.valid.contains(Valid::DEFAULT_MEA) || default.is_empty() {
         return None;
     }
@@ -85,7 +85,7 @@ impl Tries {
 
     /// A name is absent at `place`, which no lock covers any more. Whether it was so by the same layout before, as was said
     /// after that answer, and no name moves by that: layouts do not go back, so it was absent then.
-    pub(super) fn is_absent_again(&mut self, place: &Place<'_>) -> bool {
+    pub(super) fn is_absent_again(&mut self, place: &NamePlace<'_>) -> bool {
         let layout = place.layout().cloned();
         let is_at_rest = layout.as_ref().is_none_or(|layout| layout.change().is_none());
         let before = self.absent_by.replace(layout);
@@ -102,18 +102,20 @@ impl Tries {
 
 impl Meta {
     /// Notes how an inode lies, as an answer of its MDT says.
-    pub(super) fn note_striping(&self, inode: &Inode, said: SaidStriping) {
+    pub(super) fn note_striping(&self, inode: &Inode, said: RepliedStriping) {
         if inode.file_type() != Some(FileType::Directory) {
             return;
         }
         let stale = match said {
-            SaidStriping::Nothing => None,
-            SaidStriping::Whole => self.cache.inodes.note_striping(inode, None),
-            SaidStriping::Stripe => {
+            RepliedStriping::Nothing => None,
+            RepliedStriping::Whole => self.cache.inodes.note_striping(inode, None),
+            RepliedStriping::Stripe => {
                 self.cache.inodes.note_stripe(inode);
                 None
             }
-            SaidStriping::Stripes(layout) => self.cache.inodes.note_striping(inode, Some(layout)),
+            RepliedStriping::Stripes(layout) => {
+                self.cache.inodes.note_striping(inode, Some(layout))
+            }
         };
         // No lock that is lost later leads from stripes of before to what the kernel keeps.
         let Some(stale) = stale else { return };
@@ -141,7 +143,7 @@ impl Meta {
         who: &Credentials,
         directory: &'a Inode,
         name: &Name,
-    ) -> Result<Place<'a>, Errno> {
+    ) -> Result<NamePlace<'a>, Errno> {
         if let Some(place) = self.known_place(directory, name)? {
             return Ok(place);
         }
@@ -173,14 +175,14 @@ impl Meta {
     ///
     /// # Errors
     /// As [`Self::place`].
-    pub(super) async fn place_of_new<'a>(
+    pub(super) async fn place_to_add<'a>(
         &self,
         who: &Credentials,
         directory: &'a Inode,
         name: &Name,
-    ) -> Result<Place<'a>, Errno> {
+    ) -> Result<NamePlace<'a>, Errno> {
         if directory.state().directory.was_whole {
-            return Ok(Place::whole(directory));
+            return Ok(NamePlace::whole(directory));
         }
         self.place(who, directory, name).await
     }
@@ -193,7 +195,7 @@ impl Meta {
         &self,
         directory: &'a Inode,
         name: &Name,
-    ) -> Result<Option<Place<'a>>, Errno> {
+    ) -> Result<Option<NamePlace<'a>>, Errno> {
         let layout = {
             let state = directory.state();
             match (&state.directory.striping, state.master_layout()) {
@@ -202,7 +204,7 @@ impl Meta {
                 (_, None) if state.moved_to().is_some() => return Err(Errno::ESTALE),
                 (Striping::StripeOf(None), None) => return Ok(None),
                 (Striping::Unknown, None) if self.must_ask(&state) => return Ok(None),
-                (_, None) => return Ok(Some(Place::whole(directory))),
+                (_, None) => return Ok(Some(NamePlace::whole(directory))),
             }
         };
         self.place_by(directory, layout, name).map(Some)
@@ -215,11 +217,15 @@ impl Meta {
     }
 
     /// By what was last known, current or not.
-    fn last_known_place<'a>(&self, directory: &'a Inode, name: &Name) -> Result<Place<'a>, Errno> {
+    fn last_known_place<'a>(
+        &self,
+        directory: &'a Inode,
+        name: &Name,
+    ) -> Result<NamePlace<'a>, Errno> {
         let layout = directory.state().master_layout().map(|(layout, _)| Arc::clone(layout));
         match layout {
             Some(layout) => self.place_by(directory, layout, name),
-            None => Ok(Place::whole(directory)),
+            None => Ok(NamePlace::whole(directory)),
         }
     }
 
@@ -228,23 +234,23 @@ impl Meta {
         directory: &'a Inode,
         layout: Arc<DirectoryLayout>,
         name: &Name,
-    ) -> Result<Place<'a>, Errno> {
+    ) -> Result<NamePlace<'a>, Errno> {
         let (now, before) = stripes_of(&layout, name)?;
-        let place = Place::in_stripe(directory, self.cache.inodes.pin(now));
+        let place = NamePlace::in_stripe(directory, self.cache.inodes.pin(now));
         Ok(place.found_by(layout, before))
     }
 
     /// All places that a name of a directory can have: its stripes, where its hash is unknown.
-    pub(super) fn all_places<'a>(&self, directory: &'a Inode) -> Vec<Place<'a>> {
+    pub(super) fn all_places<'a>(&self, directory: &'a Inode) -> Vec<NamePlace<'a>> {
         let stripes = self.cache.inodes.stripes_of(directory);
-        stripes.into_iter().map(|stripe| Place::in_stripe(directory, stripe)).collect()
+        stripes.into_iter().map(|stripe| NamePlace::in_stripe(directory, stripe)).collect()
     }
 
     /// Whether a call about a name that was answered `errno` is to be made again: the layout of the directory may be another
     /// than it was asked by, which is not believed any more.
     pub(super) fn may_be_elsewhere(
         &self,
-        place: &Place<'_>,
+        place: &NamePlace<'_>,
         tries: &mut Tries,
         errno: Errno,
     ) -> bool {

@@ -11,7 +11,7 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::MdsReadpage;
 
 use super::Meta;
-use crate::cache::{Chunk, DirPages, Inode, Place, Position};
+use crate::cache::{Chunk, DirPages, Inode, NamePlace, Position};
 use crate::call;
 use crate::locks::{LockReference, LockRequest};
 use crate::mdt::NO_GROUP;
@@ -72,7 +72,7 @@ impl Meta {
         hash: u64,
     ) -> Result<Arc<Chunk>, Errno> {
         let chunk = self.chunk_of(who, inode, hash, CHUNK_BYTES).await?;
-        if !self.mdts.has_several() || Place::whole(inode).still_counts() {
+        if !self.mdts.has_several() || NamePlace::whole(inode).still_counts() {
             return Ok(chunk);
         }
         self.rights(who, inode).await?;

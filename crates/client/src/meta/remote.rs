@@ -9,7 +9,7 @@ use sheen_types::{Errno, Fid};
 use sheen_wire::md::{MdtBody, Valid};
 
 use super::{LookupDepth, Meta};
-use crate::cache::{Inode, Place};
+use crate::cache::{Inode, NamePlace};
 use crate::types::Credentials;
 
 /// How often a change is sent on at most, to an MDT that another one has named. While other clients replace what is to be
@@ -40,7 +40,7 @@ impl Meta {
         }
         let group = who.group_for(inode, May::EXEC);
         let body = who.body(inode.fid, self.intent_valid() | Valid::CROSSREF, group);
-        let place = Place::whole(inode);
+        let place = NamePlace::whole(inode);
         let found = self.getattr_intent_with(who, &place, None, (depth, body)).await?;
         found.is(inode)
     }

@@ -13,7 +13,7 @@ use super::place::Tries;
 use super::remote::{SENT_ON_MAX, sent_on_to};
 use super::unlink::ALL_BUT_DATA;
 use super::{LookupDepth, Meta};
-use crate::cache::{ChangeOutcome, Inode, Place};
+use crate::cache::{ChangeOutcome, Inode, NamePlace};
 use crate::call::{self, Refused, TypedReply};
 use crate::mdt::Mdc;
 use crate::types::{Credentials, FileType, NameInvalidation, StaleName};
@@ -28,12 +28,12 @@ enum Renamed {
 }
 
 /// A name in a directory.
-type NamePlace<'a> = (&'a Inode, &'a Name);
+type ParentAndName<'a> = (&'a Inode, &'a Name);
 
 /// The same where it lies.
-type FoundPlace<'a> = (&'a Place<'a>, &'a Name);
+type FoundPlace<'a> = (&'a NamePlace<'a>, &'a Name);
 
-fn stale_name((parent, name): NamePlace<'_>, by: NameInvalidation) -> StaleName {
+fn stale_name((parent, name): ParentAndName<'_>, by: NameInvalidation) -> StaleName {
     StaleName { parent: parent.node(), name: name.clone(), by }
 }
 
@@ -69,7 +69,7 @@ impl Meta {
     async fn rename_by_layout(
         &self,
         who: &Credentials,
-        (from, to): (NamePlace<'_>, NamePlace<'_>),
+        (from, to): (ParentAndName<'_>, ParentAndName<'_>),
         inodes: (Option<&Inode>, Option<Fid>),
     ) -> Result<bool, Errno> {
         let mut tries = Tries::default();
@@ -78,9 +78,9 @@ impl Meta {
             let moved = (self.moved(from.0), self.moved(to.0));
             let from = (moved.0.as_deref().map_or(from.0, |moved| moved), from.1);
             let to = (moved.1.as_deref().map_or(to.0, |moved| moved), to.1);
-            let leaves = self.place_of_existing(who, from.0, from.1).await;
+            let leaves = self.place_where_found(who, from.0, from.1).await;
             let arrives = match &leaves {
-                Ok(_) => self.place_of_existing(who, to.0, to.1).await,
+                Ok(_) => self.place_where_found(who, to.0, to.1).await,
                 Err(errno) => Err(*errno),
             };
             let (leaves, arrives) = match (leaves, arrives) {
@@ -198,7 +198,7 @@ impl Meta {
     }
 
     /// The name was moved: the kernel has it at its new place, too.
-    async fn note_moved(&self, who: &Credentials, to: NamePlace<'_>, moved: Option<&Inode>) {
+    async fn note_moved(&self, who: &Credentials, to: ParentAndName<'_>, moved: Option<&Inode>) {
         if let Some(moved) = moved {
             if self.cover_moved(who, to, moved).await {
                 return;
@@ -212,7 +212,7 @@ impl Meta {
     fn rename_record(
         &self,
         who: &Credentials,
-        (from, to): (&Place<'_>, &Place<'_>),
+        (from, to): (&NamePlace<'_>, &NamePlace<'_>),
         moved: Option<&Inode>,
     ) -> RecRename {
         let (names, kind) = (May::WRITE.and(May::EXEC), moved.and_then(Inode::file_type));

@@ -12,7 +12,7 @@ use sheen_wire::text::Text;
 use super::Meta;
 use super::place::Tries;
 use super::remote::{SENT_ON_MAX, sent_on_to};
-use crate::cache::{ChangeOutcome, Inode, Place};
+use crate::cache::{ChangeOutcome, Inode, NamePlace};
 use crate::call::{self, Refused};
 use crate::mdt::Mdc;
 use crate::types::{Credentials, FileType, NameInvalidation, StaleName};
@@ -102,7 +102,7 @@ impl Meta {
             self.pause_between(tries.taken()).await;
             let moved = self.moved(parent);
             let parent = moved.as_deref().map_or(parent, |moved| moved);
-            let place = match self.place_of_existing(who, parent, name).await {
+            let place = match self.place_where_found(who, parent, name).await {
                 Err(Errno::EBADF) => break,
                 Err(errno) if self.was_moved(&[parent], &mut tries, errno) => continue,
                 place => place?,
@@ -136,7 +136,7 @@ impl Meta {
     async fn unlink_where_it_is(
         &self,
         who: &Credentials,
-        (place, name): (&Place<'_>, &Name),
+        (place, name): (&NamePlace<'_>, &Name),
         (mut child, removes): (Option<Fid>, Removes),
     ) -> Result<bool, Errno> {
         let names = self.mdt(place.holder().fid).await?;
@@ -160,7 +160,7 @@ impl Meta {
         &self,
         mdt: &Arc<Mdc>,
         who: &Credentials,
-        (place, name): (&Place<'_>, &Name),
+        (place, name): (&NamePlace<'_>, &Name),
         (child, removes): (Option<Fid>, Removes),
     ) -> Unlinked {
         let names = self.known_mdt(place.holder().fid);

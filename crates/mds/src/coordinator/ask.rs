@@ -190,7 +190,7 @@ impl Mdt {
                 self.find(directory, name)
             };
             let key = KeyRef::Name(directory, name.as_bytes());
-            return self.exclusion.remote.shown(key, read).await;
+            return self.exclusion.distributed.shown(key, read).await;
         }
         let asked = ObjectUpdate::index_lookup(directory, name);
         match self.ask(mdt, &[asked], RESULT_BYTES, Order::InTurn).await {
@@ -211,7 +211,7 @@ impl Mdt {
     /// Those of the store.
     pub(super) async fn shown_xattr(&self, inode: Fid, name: &str) -> Result<Option<Bytes>, Errno> {
         let read = || self.store.xattr_of(inode, name);
-        self.exclusion.remote.shown(KeyRef::Inode(inode), read).await
+        self.exclusion.distributed.shown(KeyRef::Inode(inode), read).await
     }
 
     /// An extended attribute of an inode of another MDT, which is excluded; or that never changes, of one that is not.

@@ -15,7 +15,7 @@ use sheen_wire::update_record::{Part, UpdateRecord};
 use tokio::sync::oneshot;
 
 use super::ask::{NotDone, Order, RESULT_BYTES, call_until_let_in, read, request_of, results_of};
-use super::hold::DistributedHold;
+use super::exclude::DistributedHold;
 use super::initiator::Initiator;
 use super::recover::pause;
 use crate::Mdt;
@@ -58,7 +58,7 @@ impl Mdt {
         may_be_sent(&parts)?;
         let prepared = self.prepare_part(target, own, exclusion, updates).await?;
         // No client opens it as long as that is held, nor as long as it is hidden.
-        if held.closed.is_some_and(|inode| self.open_files.is_open(inode)) {
+        if held.closed.is_some_and(|inode| self.open_counts.is_open(inode)) {
             return Ok(Executed::InUse);
         }
         // Clients see nothing of what changes here before it is there on all.

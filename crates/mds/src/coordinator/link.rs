@@ -4,8 +4,8 @@ use sheen_target::{Context, Outcome, ReplyRecording};
 use sheen_types::{Errno, Name, Timestamp};
 use sheen_wire::md::RecLink;
 
+use super::exclude::ExclusionRequest;
 use super::execute::Executed;
-use super::hold::ExclusionRequest;
 use super::make::may_add;
 use super::parts::Parts;
 use crate::Mdt;

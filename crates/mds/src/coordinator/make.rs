@@ -5,8 +5,8 @@ use sheen_target::{Context, ReplyRecording};
 use sheen_types::limits::LINK_COUNT_MAX;
 use sheen_types::{Errno, Fid, Name};
 
+use super::exclude::ExclusionRequest;
 use super::execute::Executed;
-use super::hold::ExclusionRequest;
 use super::parts::Parts;
 use crate::caller::{Caller, May};
 use crate::directory::Child;

@@ -26,7 +26,7 @@ use sheen_types::{Errno, Fid, Name, Timestamp};
 
 use self::wanted::Bound;
 use super::ask::Order;
-use super::hold::{DistributedHold, ExclusionRequest};
+use super::exclude::{DistributedHold, ExclusionRequest};
 use super::move_name::NameMoved;
 use crate::Mdt;
 use crate::caller::{Caller, Capability, May};

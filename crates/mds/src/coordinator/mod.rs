@@ -18,8 +18,8 @@
 
 mod ask;
 mod complete;
+mod exclude;
 mod execute;
-mod hold;
 mod initiator;
 mod link;
 mod make;
@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use sheen_types::{ChangeId, MdtIndex};
 
-use self::hold::MdtExclusion;
+use self::exclude::MdtExclusion;
 
 pub(crate) use self::ask::Order;
 pub(crate) use self::initiator::Initiator;

@@ -9,8 +9,8 @@ use sheen_target::ReplyRecording;
 use sheen_types::{Errno, Fid, Name};
 use sheen_wire::out::ObjectUpdate;
 
+use super::exclude::{DistributedHold, ExclusionRequest};
 use super::execute::Executed;
-use super::hold::{DistributedHold, ExclusionRequest};
 use super::initiator::Initiator;
 use super::parts::Parts;
 use crate::Mdt;

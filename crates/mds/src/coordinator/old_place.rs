@@ -5,7 +5,7 @@ use sheen_target::{Context, Incarnation};
 use sheen_types::{Errno, Fid, Name};
 
 use super::ask::Order;
-use super::hold::{DistributedHold, ExclusionRequest};
+use super::exclude::{DistributedHold, ExclusionRequest};
 use crate::Mdt;
 use crate::caller::{Caller, May};
 use crate::striped::{OldPlace, old_place, parse_layout};

@@ -258,7 +258,7 @@ impl Mdt {
 
     /// Does, now and then, what a start or a death of another MDT has left to be done.
     pub(super) async fn finish_pending_changes(&self, target: &Arc<Target>, mdts: &[MdtIndex]) {
-        for mdt in self.exclusion.remote.coordinators() {
+        for mdt in self.exclusion.distributed.coordinators() {
             target.keep_partner(mdt);
         }
         if target.is_recovering() {

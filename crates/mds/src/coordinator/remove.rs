@@ -4,8 +4,8 @@ use sheen_target::{Context, Outcome, ReplyRecording};
 use sheen_types::{Errno, Fid, Name, Timestamp};
 use sheen_wire::md::RecUnlink;
 
+use super::exclude::ExclusionRequest;
 use super::execute::Executed;
-use super::hold::ExclusionRequest;
 use super::parts::Parts;
 use crate::Mdt;
 use crate::caller::{Caller, May};

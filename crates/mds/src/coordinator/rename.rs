@@ -5,8 +5,8 @@ use sheen_target::{Context, Outcome, ReplyRecording};
 use sheen_types::{Errno, Fid, Name, Timestamp};
 use sheen_wire::md::{MdtBody, RecRename};
 
+use super::exclude::{DistributedHold, ExclusionRequest};
 use super::execute::Executed;
-use super::hold::{DistributedHold, ExclusionRequest};
 use super::parts::Parts;
 use crate::caller::{Caller, May};
 use crate::directory::Child;

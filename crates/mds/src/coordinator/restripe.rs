@@ -8,8 +8,8 @@ use sheen_types::{Errno, Fid, InodeBits, MdtIndex, Name, Timestamp};
 use sheen_wire::lmv::LmvHash;
 use sheen_wire::out::ObjectUpdate;
 
+use super::exclude::{DistributedHold, ExclusionRequest};
 use super::execute::Executed;
-use super::hold::{DistributedHold, ExclusionRequest};
 use super::initiator::Initiator;
 use super::parts::Parts;
 use super::striped::{child, may_be_read};

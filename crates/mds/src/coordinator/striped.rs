@@ -8,8 +8,8 @@ use sheen_target::{Context, ReplyRecording};
 use sheen_types::{Errno, Fid, InodeBits, MdtIndex, Name};
 use sheen_wire::out::ObjectUpdate;
 
+use super::exclude::{DistributedHold, ExclusionRequest};
 use super::execute::Executed;
-use super::hold::{DistributedHold, ExclusionRequest};
 use super::make::may_add;
 use super::parts::Parts;
 use crate::Mdt;
@@ -32,7 +32,7 @@ impl Mdt {
         spec: CreateSpec<'_>,
         plan: &StripePlan,
     ) -> Result<Inode, Errno> {
-        super::hold::may_coordinate(context.into())?;
+        super::exclude::may_coordinate(context.into())?;
         if !self.is_remote(parent) {
             // What is refused takes nothing from clients, nor a FID.
             self.old_place(parent, name.as_bytes())?;

@@ -70,7 +70,7 @@ impl Mdt {
                 }
                 // Nothing is held any more: what would show it may wait for that.
                 IntentAnswer::Hidden(fid) => {
-                    self.exclusion.remote.until_visible(KeyRef::Inode(fid)).await;
+                    self.exclusion.distributed.until_visible(KeyRef::Inode(fid)).await;
                 }
             }
         }
@@ -123,7 +123,7 @@ impl Mdt {
         fid: Fid,
         disposition: Disposition,
     ) -> Result<IntentAnswer, Errno> {
-        if self.exclusion.remote.hides(KeyRef::Inode(fid)) {
+        if self.exclusion.distributed.hides(KeyRef::Inode(fid)) {
             return Ok(IntentAnswer::Hidden(fid));
         }
         let before = self.whole_inode(fid)?;
@@ -148,7 +148,7 @@ impl Mdt {
             false => locks::read_free_bits(context, fid, bits | more)?,
         };
         // A part may have been applied while the lock was waited for.
-        if self.exclusion.remote.hides(KeyRef::Inode(fid)) {
+        if self.exclusion.distributed.hides(KeyRef::Inode(fid)) {
             return Ok(IntentAnswer::Hidden(fid));
         }
         // What may fail comes first: a refusal names no lock, so the client would never cancel it.

@@ -22,7 +22,7 @@ impl Mdt {
     ) -> Result<Outcome, Errno> {
         let asked = &request.mdt_body;
         let fid = asked.fid1;
-        self.exclusion.remote.until_visible(KeyRef::Inode(fid)).await;
+        self.exclusion.distributed.until_visible(KeyRef::Inode(fid)).await;
         self.inode(fid)?;
         let held = context.resent_lock(enqueue);
         let guard = match held {
@@ -31,7 +31,7 @@ impl Mdt {
                 let policy = sheen_ldlm::Policy::bits(InodeBits::XATTR);
                 let resource = ResourceName::of_fid(fid);
                 let lock = || context.target.lock(resource, policy, enqueue.mode);
-                Some(self.exclusion.remote.lock_shown(KeyRef::Inode(fid), lock).await?)
+                Some(self.exclusion.distributed.lock_shown(KeyRef::Inode(fid), lock).await?)
             }
         };
         let inode = self.inode(fid)?;

@@ -48,7 +48,7 @@ impl Mdt {
         if !inode.is_regular() {
             return Err(Errno::EOPNOTSUPP);
         }
-        if self.open_files.is_leased(inode.fid) {
+        if self.open_counts.is_leased(inode.fid) {
             return Err(Errno::EBUSY);
         }
         if !opening.flags.contains(MdsOpenFlags::LOCK) || opening.enqueue.is_none() {
@@ -61,7 +61,7 @@ impl Mdt {
         let own = context.export.role::<OpenTable>().get(opening.record.open_handle_old);
         let own =
             own.is_some_and(|own| own.fid == inode.fid && own.flags.contains(MdsOpenFlags::WRITE));
-        match self.open_files.is_written_besides(inode.fid, u32::from(own)) {
+        match self.open_counts.is_written_besides(inode.fid, u32::from(own)) {
             true => Err(Errno::EBUSY),
             false => Ok(lock),
         }
@@ -96,7 +96,7 @@ impl Mdt {
         opening: &OpenRequest<'_>,
         inode: &Inode,
     ) -> Result<Option<LockGuard>, Errno> {
-        if opening.flags.contains(MdsOpenFlags::LOCK) || !self.open_files.is_leased(inode.fid) {
+        if opening.flags.contains(MdsOpenFlags::LOCK) || !self.open_counts.is_leased(inode.fid) {
             return Ok(None);
         }
         let mode = match opening.flags.contains(MdsOpenFlags::WRITE) {

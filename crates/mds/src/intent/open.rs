@@ -308,10 +308,10 @@ impl Mdt {
         self.execute_open(context, held, opening, inode, None, progress)?;
         drop(until_counted);
         if before.was_known_empty {
-            self.open_files.note_unwritten(inode.fid);
+            self.open_counts.note_unwritten(inode.fid);
         }
         if before.was_closed {
-            self.open_files.note_known_writers(inode.fid);
+            self.open_counts.note_known_writers(inode.fid);
         }
         // What was read before the lock may have changed.
         let inode = self.inode(inode.fid)?;
@@ -328,7 +328,7 @@ impl Mdt {
         fid: Fid,
         flags: MdsOpenFlags,
     ) -> Result<(), Errno> {
-        if self.open_files.refuses_open(fid, flags) {
+        if self.open_counts.refuses_open(fid, flags) {
             drop(target.lock_inode(fid, InodeBits::OPEN, locks::mode_of_open(flags)).await?);
         }
         Ok(())
@@ -376,11 +376,11 @@ impl Mdt {
         if let Some(reserved) = &reserved {
             changes.use_objects(inode.fid, reserved);
         }
-        self.open_files.open(inode.fid, opening.flags)?;
+        self.open_counts.open(inode.fid, opening.flags)?;
         let done = progress.disposition | Disposition::OPEN_OPEN;
         let recording = ReplyRecording::Keep { result: 0, data: done.0 };
         let made = self.execute(context, held, changes, recording);
-        made.inspect_err(|_| _ = self.open_files.close(inode.fid, opening.flags))?;
+        made.inspect_err(|_| _ = self.open_counts.close(inode.fid, opening.flags))?;
         if opening.flags.contains(MdsOpenFlags::WRITE) {
             // From here on no getattr finds it closed, and has it asked for.
             self.sizes.end_confirmation(inode.fid);

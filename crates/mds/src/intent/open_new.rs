@@ -52,19 +52,19 @@ impl Mdt {
         let _lock = locks::change_directory(context, parent.fid).await?;
         let done =
             progress.disposition | new_file_disposition(context, new_inode.layout().as_ref());
-        self.open_files.open(new_inode.inode.fid, opening.flags)?;
+        self.open_counts.open(new_inode.inode.fid, opening.flags)?;
         let recording = ReplyRecording::Keep { result: 0, data: done.0 };
         let mut changes = self.change_set();
         new_inode.add(&mut changes, parent.fid, name);
         let made = self.execute(context, held, changes, recording);
-        made.inspect_err(|_| _ = self.open_files.close(new_inode.inode.fid, opening.flags))?;
+        made.inspect_err(|_| _ = self.open_counts.close(new_inode.inode.fid, opening.flags))?;
         progress.disposition = done;
         let (inode, layout) = (new_inode.inode.clone(), new_inode.layout());
         if layout.is_some() {
-            self.open_files.note_known_writers(inode.fid);
+            self.open_counts.note_known_writers(inode.fid);
         }
         if context.replay().is_none() && layout.is_some() {
-            self.open_files.note_unwritten(inode.fid);
+            self.open_counts.note_unwritten(inode.fid);
         }
         self.finish_new(context, opening, &inode, layout, progress).await
     }
@@ -86,7 +86,7 @@ impl Mdt {
             self.objects_for_new(context, opening, opening.record.fid2, Some(&parent), 0).await?;
         let mut new_inode = self.build_inode(context, &parent, spec)?;
         new_inode.inode.attributes.links = 0;
-        self.open_files.open(fid, flags)?;
+        self.open_counts.open(fid, flags)?;
         let done =
             progress.disposition | new_file_disposition(context, new_inode.layout().as_ref());
         let recording = ReplyRecording::Keep { result: 0, data: done.0 };
@@ -94,11 +94,11 @@ impl Mdt {
         new_inode.add_inode(&mut changes);
         changes.add_orphan(fid);
         let made = self.execute(context, held, changes, recording);
-        made.inspect_err(|_| _ = self.open_files.close(fid, flags))?;
+        made.inspect_err(|_| _ = self.open_counts.close(fid, flags))?;
         progress.disposition = done;
         let (inode, layout) = (new_inode.inode.clone(), new_inode.layout());
         if layout.is_some() {
-            self.open_files.note_known_writers(inode.fid);
+            self.open_counts.note_known_writers(inode.fid);
         }
         self.finish_new(context, opening, &inode, layout, progress).await
     }

@@ -62,18 +62,18 @@ impl Mdt {
         exclusion: u64,
         updates: &[ObjectUpdate],
     ) -> Result<PartGuard<'_>, Errno> {
-        let remote = &self.exclusion.remote;
+        let exclusions = &self.exclusion.distributed;
         let keys = keys_of(updates)?;
         let entry = match exclusion {
-            0 => remote.covering(coordinator.mdt, &keys),
-            number => Some(remote.entry(coordinator, number)?),
+            0 => exclusions.covering(coordinator.mdt, &keys),
+            number => Some(exclusions.entry(coordinator, number)?),
         };
         if entry.as_ref().is_some_and(|entry| !entry.covers_all(&keys)) {
             return Err(Errno::EPROTO);
         }
         let shards = self.exclusion.acquire(shards_of(&keys)).await;
         let exclusion = entry.as_ref().map(|entry| (entry.coordinator, entry.number));
-        if entry.is_none() && !remote.are_free(|| accesses_of(&keys)) {
+        if entry.is_none() && !exclusions.are_free(|| accesses_of(&keys)) {
             return Err(Errno::EAGAIN);
         }
         let locks = match target.applies_in_recovery() {

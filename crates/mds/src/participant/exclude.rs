@@ -66,14 +66,14 @@ impl Mdt {
     ) -> Result<Excluded, Errno> {
         may_be_excluded(wanted)?;
         self.has_space_for_parts()?;
-        let _waiting = self.exclusion.remote.wait_with(coordinator, wanted.number);
+        let _waiting = self.exclusion.distributed.wait_with(coordinator, wanted.number);
         while target.incomplete_changes() >= INCOMPLETE_MAX {
             // Its partners are slow, or away: their disks decide.
             let clock = &target.world().clock;
             while_waiting(Wait::Mdt, clock.sleep_until(clock.now() + ROOM_LOOK)).await;
         }
         let number = wanted.number;
-        if !self.exclusion.remote.has(coordinator, number) {
+        if !self.exclusion.distributed.has(coordinator, number) {
             self.enter(target, coordinator, wanted).await?;
         }
         match self.settle(target, coordinator, wanted).await {
@@ -87,12 +87,12 @@ impl Mdt {
 
     /// An exclusion ends; one that is not there is no error.
     pub(crate) fn release(&self, coordinator: Incarnation, number: u64) {
-        self.exclusion.remote.release(coordinator, number);
+        self.exclusion.distributed.release(coordinator, number);
     }
 
     /// The part of a change is about to be applied: from now on until the release, readers wait.
     pub(crate) fn note_applied(&self, coordinator: Incarnation, number: u64) {
-        self.exclusion.remote.note_applied(coordinator, number);
+        self.exclusion.distributed.note_applied(coordinator, number);
     }
 
     fn has_space_for_parts(&self) -> Result<(), Errno> {
@@ -113,11 +113,11 @@ impl Mdt {
         let clock = &*target.world().clock;
         let steps_aside = clock.now() + STEPS_ASIDE_AFTER;
         let renames = wanted.flags.contains(ExcludeFlags::RENAMES);
-        while !self.exclusion.remote.has(coordinator, wanted.number) {
+        while !self.exclusion.distributed.has(coordinator, wanted.number) {
             let children = match self.named(wanted) {
                 // Another change has taken a name, and is not applied everywhere yet.
-                Err(Errno::ENOENT) if !self.exclusion.remote.are_free(|| reads_of(wanted)) => {
-                    self.exclusion.remote.until_free(|| reads_of(wanted)).await;
+                Err(Errno::ENOENT) if !self.exclusion.distributed.are_free(|| reads_of(wanted)) => {
+                    self.exclusion.distributed.until_free(|| reads_of(wanted)).await;
                     continue;
                 }
                 children => children?,
@@ -132,25 +132,25 @@ impl Mdt {
                 continue;
             }
             let keys = entry.keys.clone();
-            match self.exclusion.remote.enter(entry) {
+            match self.exclusion.distributed.enter(entry) {
                 Ok(()) => return Ok(()),
                 Err(NotEntered::Late) => return Err(Errno::ESTALE),
                 Err(NotEntered::Full) => {
                     drop((guard, moves));
-                    self.exclusion.remote.until_room().await;
+                    self.exclusion.distributed.until_room().await;
                     continue;
                 }
                 Err(NotEntered::Busy) => {}
             }
             drop((guard, moves));
             // The same request may be under way twice, where its coordinator was evicted meanwhile: the other one has entered it.
-            let remote = &self.exclusion.remote;
-            remote.keep_back(coordinator, wanted.number, &keys);
-            let enterable = remote.until_enterable(coordinator, wanted.number, &keys);
+            let exclusions = &self.exclusion.distributed;
+            exclusions.keep_back(coordinator, wanted.number, &keys);
+            let enterable = exclusions.until_enterable(coordinator, wanted.number, &keys);
             let left = steps_aside.since(clock.now());
             if left == Duration::ZERO || within(clock, left, enterable).await.is_none() {
-                remote.step_aside(coordinator, wanted.number);
-                remote.until_enterable(coordinator, wanted.number, &keys).await;
+                exclusions.step_aside(coordinator, wanted.number);
+                exclusions.until_enterable(coordinator, wanted.number, &keys).await;
             }
         }
         Ok(())
@@ -218,7 +218,7 @@ impl Mdt {
         if coordinator.mdt != target.mdt_index() {
             target.note_partner(coordinator.mdt).await?;
         }
-        let entry = self.exclusion.remote.entry(coordinator, wanted.number)?;
+        let entry = self.exclusion.distributed.entry(coordinator, wanted.number)?;
         // They are not kept: readers go on until the part is applied.
         drop(revoke(target, &entry.revoked, &entry.client).await?);
         let dependencies = target.dependencies(&store_keys(&entry.keys));
@@ -260,7 +260,7 @@ impl Mdt {
         if inode.is_directory() && self.is_empty(fid)? {
             state |= InodeState::EMPTY;
         }
-        if self.open_files.is_open(fid) {
+        if self.open_counts.is_open(fid) {
             state |= InodeState::OPEN;
         }
         let mut answered = Vec::new();

@@ -82,7 +82,7 @@ impl Mdt {
             }
             Update::Release(Release { starts, flags, number }) => {
                 match flags.contains(ReleaseFlags::EARLIER) {
-                    true => self.exclusion.remote.release_earlier(since(starts)),
+                    true => self.exclusion.distributed.release_earlier(since(starts)),
                     false => self.release(since(starts), number),
                 }
                 Ok(Bytes::new())

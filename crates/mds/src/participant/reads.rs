@@ -124,8 +124,8 @@ impl Mdt {
     /// # Errors
     /// [`Errno::ENOENT`] if directory or name is absent, [`Errno::ENOTDIR`], those of the store.
     pub(super) async fn read_name(&self, directory: Fid, name: &Name) -> Result<NamedInode, Errno> {
-        let remote = &self.exclusion.remote;
-        remote.until_visible(KeyRef::Name(directory, name.as_bytes())).await;
+        let exclusions = &self.exclusion.distributed;
+        exclusions.until_visible(KeyRef::Name(directory, name.as_bytes())).await;
         self.directory(directory)?;
         self.check_place(directory, name.as_bytes())?;
         let child = self.find(directory, name)?.ok_or(Errno::ENOENT)?;
@@ -137,7 +137,7 @@ impl Mdt {
     /// # Errors
     /// Those of [`Mdt::inode`].
     pub(super) async fn read_attributes(&self, fid: Fid) -> Result<InodeAttributes, Errno> {
-        self.exclusion.remote.until_visible(KeyRef::Inode(fid)).await;
+        self.exclusion.distributed.until_visible(KeyRef::Inode(fid)).await;
         Ok(wire_attributes(&self.inode(fid)?.attributes))
     }
 
@@ -152,7 +152,7 @@ impl Mdt {
             self.inode(fid)?;
             self.store.xattr(fid, &name).map_err(store_errno)
         };
-        let value = self.exclusion.remote.shown(KeyRef::Inode(fid), read).await?;
+        let value = self.exclusion.distributed.shown(KeyRef::Inode(fid), read).await?;
         value.ok_or(Errno::ENODATA)
     }
 
@@ -176,7 +176,7 @@ impl Mdt {
         target: &Arc<Target>,
         from: Fid,
     ) -> Result<Parents, Errno> {
-        self.exclusion.remote.until_visible(KeyRef::Inode(from)).await;
+        self.exclusion.distributed.until_visible(KeyRef::Inode(from)).await;
         let (mut above, mut at) = (Vec::new(), from);
         let mut keys = Vec::new();
         while at != Fid::ROOT && !self.is_remote(at) && above.len() < PARENTS_MAX {

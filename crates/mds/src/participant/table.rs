@@ -87,7 +87,7 @@ type EntryId = (MdtIndex, u32, u64);
 pub(crate) enum NotEntered {
     /// Another one conflicts.
     Busy,
-    /// There is no room for it: [`RemoteExclusions::until_room`].
+    /// There is no room for it: [`DistributedExclusions::until_room`].
     Full,
     /// It was released before it came, or its coordinator has started anew.
     Late,
@@ -148,7 +148,7 @@ struct State {
 
 /// See the module's documentation.
 #[derive(Default)]
-pub(crate) struct RemoteExclusions {
+pub(crate) struct DistributedExclusions {
     /// Entries, and of these those that are applied: looked at without the lock.
     entered: AtomicUsize,
     applied: AtomicUsize,
@@ -158,7 +158,7 @@ pub(crate) struct RemoteExclusions {
 
 /// An exclusion that waits to be entered.
 pub(crate) struct WaitingNumber<'a> {
-    table: &'a RemoteExclusions,
+    table: &'a DistributedExclusions,
     coordinator: Incarnation,
     number: u64,
 }
@@ -382,7 +382,7 @@ impl State {
     }
 }
 
-impl RemoteExclusions {
+impl DistributedExclusions {
     /// Whether no operation need wait for any entry.
     pub(crate) fn is_empty(&self) -> bool {
         self.entered.load(Ordering::Acquire) == 0
@@ -683,7 +683,7 @@ mod tests {
     /// F36.
     #[test]
     fn exclusions_are_found_by_their_keys_however_many_there_are_and_are_no_more_than_a_limit() {
-        let table = RemoteExclusions::default();
+        let table = DistributedExclusions::default();
         for number in 1..=EXCLUSIONS_MAX as u64 {
             assert_eq!(table.enter(entry(M1, number)), Ok(()));
         }
@@ -716,7 +716,7 @@ mod tests {
 
     #[test]
     fn what_shares_an_inode_comes_behind_what_waits_to_have_it_alone() {
-        let table = RemoteExclusions::default();
+        let table = DistributedExclusions::default();
         let alone =
             |number| Entry { keys: vec![(Key::Inode(DIRECTORY), true)], ..entry(M1, number) };
         table.enter(entry(M1, 1)).expect("it is free");
@@ -749,7 +749,7 @@ mod tests {
 
     #[test]
     fn an_exclusion_of_an_earlier_start_covers_a_part_and_none_covers_nothing() {
-        let table = RemoteExclusions::default();
+        let table = DistributedExclusions::default();
         table.enter(entry(M1, 5)).expect("it is free");
         let keys = [(Key::Inode(DIRECTORY), false), (Key::Name(DIRECTORY, name(5)), true)];
         let found =
@@ -763,7 +763,7 @@ mod tests {
 
     #[test]
     fn an_exclusion_that_waits_is_not_late_whatever_is_released_meanwhile() {
-        let table = RemoteExclusions::default();
+        let table = DistributedExclusions::default();
         let waiting = table.wait_with(M1, 5);
         (6..6 + 2 * RELEASED_MAX as u64).for_each(|number| table.release(M1, number));
         assert_eq!(

@@ -42,7 +42,7 @@ impl Mdt {
         let here = unfinished.into_iter().filter(|(id, _)| target.part_here(*id).is_some());
         for (id, entry) in here {
             let (coordinator, number) = (entry.coordinator, entry.number);
-            match self.exclusion.remote.enter(entry) {
+            match self.exclusion.distributed.enter(entry) {
                 Ok(()) => self.note_applied(coordinator, number),
                 // It was released meanwhile, or its coordinator has started anew: that sends the parts itself. Or another change
                 // was excluded before: then it is shown before all have applied it.

@@ -79,7 +79,7 @@ impl Mdt {
             }
             self.revoke_conflicting_opens(&context.target, inode.fid, MdsOpenFlags::WRITE).await?;
             self.end_lease_of_truncated(context, record).await?;
-            if self.open_files.is_executed(inode.fid) {
+            if self.open_counts.is_executed(inode.fid) {
                 return Err(Errno::ETXTBSY);
             }
         }
@@ -87,7 +87,7 @@ impl Mdt {
         let bits = changed_bits(&patch);
         if record.valid.intersects(AttrValid::SIZE | AttrValid::BLOCKS) {
             self.known_empty.remove(inode.fid);
-            self.open_files.note_written(inode.fid);
+            self.open_counts.note_written(inode.fid);
         }
         if record.valid.contains(AttrValid::SIZE) {
             self.note_truncate(context, record);
@@ -163,7 +163,7 @@ impl Mdt {
         record: &RecSetattr,
     ) -> Result<(), Errno> {
         let keeps = record.bias.contains(Bias::TRUNC_KEEP_LEASE);
-        if !keeps && self.open_files.is_leased(record.fid) {
+        if !keeps && self.open_counts.is_leased(record.fid) {
             drop(context.target.lock_inode(record.fid, InodeBits::OPEN, LockMode::Cw).await?);
         }
         Ok(())

@@ -257,7 +257,7 @@ impl Cluster {
             }
             let is_settled = |server: &Server| {
                 server.node.target.incomplete_changes() == 0
-                    && server.mdt.exclusion.remote.is_empty()
+                    && server.mdt.exclusion.distributed.is_empty()
             };
             if self.servers.iter().all(is_settled) {
                 return;
@@ -272,7 +272,7 @@ impl Cluster {
         }
         let left = self.servers.iter().map(|server| {
             let left = server.node.target.incomplete_changes();
-            (left, server.mdt.exclusion.remote.coordinators())
+            (left, server.mdt.exclusion.distributed.coordinators())
         });
         panic!("records and exclusions that stay: {:?}", left.collect::<Vec<_>>());
     }
@@ -386,7 +386,7 @@ fn f11_an_exclusion_that_died_is_asked_for_again() {
         let moved = cluster.operation(1, request);
         let answer = cluster.begin(&moved, false);
         inner.sleep(Duration::from_secs(1)).await;
-        assert!(!cluster.servers[0].mdt.exclusion.remote.is_empty());
+        assert!(!cluster.servers[0].mdt.exclusion.distributed.is_empty());
         cluster.kill(0);
         cluster.restart().await;
         cluster.finish().await;

@@ -103,7 +103,7 @@ fn a_file_moves_under_the_lease_that_its_client_gives_up() {
         let request = under_lease(here, (master, "f"), &leased);
         assert_eq!(ask(here, request).await, (None, true));
         let new = scene.child(all[0], "f").await.expect("it is there");
-        assert_eq!((scene.mdt_of(new), scene.servers[0].mdt.open_files.is_open(file)), (1, false));
+        assert_eq!((scene.mdt_of(new), scene.servers[0].mdt.open_counts.is_open(file)), (1, false));
         // Another client has opened it: the lease is lost, the file is closed, and stays where it is.
         let leased = lease(here, broken, OpenHandle(0)).await.expect("a lease");
         let other = scene.servers[0].client("other").await;

@@ -77,7 +77,7 @@ impl Mdt {
         let Some(era) = self.sizes.era() else { return Ok(None) };
         let record = self.size_record(fid).map_err(store_errno)?;
         let record = record.filter(|record| record.is_closed(Some(era)) && !record.is_strict());
-        let is_written = self.open_files.is_written_besides(fid, 0);
+        let is_written = self.open_counts.is_written_besides(fid, 0);
         let is_awaited = self.sizes.awaited.is_awaited(fid, number) && !is_written;
         Ok(record.filter(|_| is_awaited).map(|record| (record, era)))
     }

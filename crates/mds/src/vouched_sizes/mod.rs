@@ -8,7 +8,7 @@
 //! - *lazy*: a client may write it, or may have been able to when the MDT lost sight of it. An open for writing makes it
 //!   so before its client is answered, and revokes the `UPDATE` locks of clients to which a size was vouched for.
 //! - *closed*: all opens for writing that it ever had were seen, and each was closed by its client
-//!   ([`crate::open_files`]). Dirty bytes may be left at clients, under their locks on the objects.
+//!   ([`crate::open_counts`]). Dirty bytes may be left at clients, under their locks on the objects.
 //! - *strict*: the OSTs were asked after that, under a lock that makes clients flush, and what they said is
 //!   durable there ([`ask`]).
 //!
@@ -105,7 +105,7 @@ impl Mdt {
         let mut era = self.sizes.era.lock();
         let mut settled = *era;
         if in_doubt {
-            self.open_files.forget_known_writers();
+            self.open_counts.forget_known_writers();
             settled = era::next(settled);
         }
         let mut transaction = Transaction::new();
@@ -211,7 +211,7 @@ impl Mdt {
         let by_handle = record.valid.intersects(AttrValid::FROM_OPEN | AttrValid::OVERRIDE);
         let table = context.export.role::<OpenTable>();
         if !(by_handle && table.is_writing(record.fid)) {
-            self.open_files.forget_known_writers_of(record.fid);
+            self.open_counts.forget_known_writers_of(record.fid);
         }
     }
 

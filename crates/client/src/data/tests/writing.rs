@@ -161,7 +161,8 @@ fn the_newer_write_of_a_byte_waits_for_the_older() {
 fn an_append_drops_the_page_that_a_read_beside_it_may_have_brought_back() {
     let fixture = Fixture::new(1 << 20);
     let file = fixture.file(1);
-    let append = |thought| fixture.write(&file, WriteAt::End(thought), pattern(10), CACHED);
+    let append =
+        |expected_end| fixture.write(&file, WriteAt::End(expected_end), pattern(10), CACHED);
     assert_eq!(append(0), Ok(0));
     assert_eq!(append(10), Ok(10));
     assert!(fixture.events.invalidated.lock().is_empty());

@@ -14,8 +14,8 @@ use sheen_wire::out::ObjectUpdate;
 use sheen_wire::update_record::Part;
 
 use super::super::ask::{Order, RESULT_BYTES};
+use super::super::exclude::{DistributedHold, ExclusionRequest, LINKS};
 use super::super::execute::Executed;
-use super::super::hold::{DistributedHold, ExclusionRequest, LINKS};
 use super::super::parts::Parts;
 use super::{Migration, Places, Step};
 use crate::directory::Child;

@@ -7,8 +7,8 @@ use sheen_types::{Errno, Fid, InodeBits};
 use sheen_wire::lmv::LmvHash;
 use sheen_wire::out::ObjectUpdate;
 
+use super::super::exclude::{DistributedHold, ExclusionRequest, LINKS};
 use super::super::execute::Executed;
-use super::super::hold::{DistributedHold, ExclusionRequest, LINKS};
 use super::super::parts::Parts;
 use crate::Mdt;
 use crate::striped::{layout_in, stripe_name, stripes};

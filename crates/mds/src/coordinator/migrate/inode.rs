@@ -6,8 +6,8 @@ use sheen_target::{Context, ReplyRecording, store_errno};
 use sheen_types::{Errno, Fid, InodeBits, MdtIndex, Name};
 use sheen_wire::out::ObjectUpdate;
 
+use super::super::exclude::{ExclusionRequest, LINKS};
 use super::super::execute::Executed;
-use super::super::hold::{ExclusionRequest, LINKS};
 use super::super::parts::Parts;
 use super::{Migration, Places, Step};
 use crate::directory::{Child, parse_name};

@@ -13,7 +13,7 @@ use sheen_target::{Context, ExportState};
 use sheen_types::futures::{First, race};
 use sheen_types::{Errno, Fid};
 
-use super::super::hold::comes_back;
+use super::super::exclude::comes_back;
 use super::Places;
 use crate::Mdt;
 

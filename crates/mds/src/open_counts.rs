@@ -35,18 +35,18 @@ pub(crate) struct AfterClose {
 }
 
 /// See the module's documentation. Counts of one inode change under its exclusion lock, but for
-/// [`OpenFiles::close_without_hold`].
-pub(crate) struct OpenFiles {
+/// [`OpenCounts::close_without_hold`].
+pub(crate) struct OpenCounts {
     shards: Box<[Mutex<HashMap<Fid, Opens>>]>,
 }
 
-impl Default for OpenFiles {
+impl Default for OpenCounts {
     fn default() -> Self {
         Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
     }
 }
 
-impl OpenFiles {
+impl OpenCounts {
     /// Counts an open.
     ///
     /// # Errors
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn writing_and_executing_exclude_each_other() {
-        let files = OpenFiles::default();
+        let files = OpenCounts::default();
         let fid = Fid::new(5, 5);
         files.open(fid, MdsOpenFlags::EXEC).unwrap();
         assert_eq!(files.open(fid, MdsOpenFlags::WRITE), Err(Errno::ETXTBSY));
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_file_is_known_empty_when_the_last_of_its_writers_leaves_it_unwritten() {
-        let files = OpenFiles::default();
+        let files = OpenCounts::default();
         let (fid, write) = (Fid::new(5, 5), MdsOpenFlags::WRITE);
         let open = |flags| files.open(fid, flags).unwrap();
         open(write);
@@ -236,7 +236,7 @@ mod tests {
     }
     #[test]
     fn a_file_is_closed_when_the_last_of_its_known_writers_closes_it() {
-        let files = OpenFiles::default();
+        let files = OpenCounts::default();
         let (fid, write) = (Fid::new(5, 5), MdsOpenFlags::WRITE);
         let open = |flags| files.open(fid, flags).unwrap();
         open(MdsOpenFlags::READ);
@@ -248,7 +248,7 @@ mod tests {
         assert!(!files.close(fid, MdsOpenFlags::READ).is_closed);
         open(write);
         assert!(!files.close(fid, write).is_closed, "no one has said who wrote before");
-        for doubt in [OpenFiles::forget_known_writers_of, |files: &OpenFiles, _| {
+        for doubt in [OpenCounts::forget_known_writers_of, |files: &OpenCounts, _| {
             files.forget_known_writers()
         }] {
             open(write);
