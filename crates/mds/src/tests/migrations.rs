@@ -725,7 +725,7 @@ fn what_waits_for_the_end_of_a_migration_is_added() {
     run(test, &world);
 }
 
-/// The end is applied on the MDT of the master, and not on the others: nothing is decided by what clients do not see yet.
+/// The end is applied on the MDT of the master, and not on the other MDTs: nothing is decided by what clients do not see yet.
 #[test]
 fn a_name_that_is_added_while_a_migration_ends_is_added() {
     let world = TestWorld::new(907);

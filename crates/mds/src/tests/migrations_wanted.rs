@@ -161,8 +161,8 @@ fn who_may_not_choose_mdts_is_refused_with_the_reason_in_the_log_once_a_second()
                 user.modify(super::striped::wishing(request, &striped)).await.map(drop)
             };
             assert_eq!(migrate().await, Err(Errno::EPERM));
-            let others = "of users other than root those of group 0 may alone";
-            let said = lines.with(others);
+            let reason = "of users other than root those of group 0 may alone";
+            let said = lines.with(reason);
             assert_eq!(said.len(), 1, "{said:?}");
             for part in ["a migration is refused", "enable_remote_dir_gid", "uid=7", "gid=8"] {
                 assert!(said[0].contains(part), "{part}: {said:?}");

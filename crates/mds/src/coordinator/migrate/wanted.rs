@@ -1,6 +1,6 @@
 //! A migration begins as it was asked for, or not at all.
 //!
-//! Who has asked may be gone when the last MDT is there that takes part, and others may have moved the directory since. So the begin
+//! Who has asked may be gone when the last MDT is there that takes part, and another client may have moved the directory since. So the begin
 //! is bound to the directory that the name stood for when it was first looked up, and is given up while nothing is changed yet:
 //!
 //! - where the client was evicted, or has left;
