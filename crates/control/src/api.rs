@@ -3,7 +3,7 @@
 //! | command of a mount | answer |
 //! |---|---|
 //! | [`MOUNT_INFO`] | [`MountInfo`] |
-//! | [`TARGETS`] | list of [`Target`] |
+//! | [`TARGETS`] | list of [`MountTarget`] |
 //! | [`TARGET_STATFS`] `[lazy]` | list of [`TargetStatfs`] |
 //! | [`POOLS`] | map of pools' names to their OSTs' UUIDs |
 //! | [`FID_TO_MDT`] `FID` | the index of the MDT that has it |
