@@ -80,8 +80,11 @@ impl Inner {
         }
         let servers =
             within(&*self.world.clock, PATIENCE, self.servers()).await.ok_or(Errno::EAGAIN)?;
-        self.known.lock().servers = servers
-            .map_err(logged!(Errno::EAGAIN, "the MGS does not say which servers there are"))?;
+        self.known.lock().servers = servers.map_err(|error| {
+            // At each start before the MGS's: no fault.
+            tracing::debug!(%error, "the MGS does not say which servers there are");
+            Errno::EAGAIN
+        })?;
         Ok(())
     }
 

@@ -43,6 +43,8 @@ const COUNT_MAX: i64 = 2000;
 const EACH_MAX: i64 = 5;
 /// How often a directory is read for names that other programs have made in it before all knew that it moves.
 const PASSES_MAX: u32 = 3;
+/// How often a name is sent again that changes each time.
+const STALE_MAX: u32 = 8;
 /// Why the directory that is mounted does not move: nothing has its name.
 pub(super) const OF_ROOT: &str = "the root of the file system stays where it is";
 
@@ -207,7 +209,8 @@ impl Migrate {
         };
         for pass in 1.. {
             self.names_in(path)?;
-            match sheen_fuse::migrate_name(parent, name, MoveName::End, self.wish.clone()) {
+            let end = || sheen_fuse::migrate_name(parent, name, MoveName::End, self.wish.clone());
+            match sent_as_it_is(path, end) {
                 Ok(()) | Err(Errno::EALREADY) => break,
                 // Names have come since it was read.
                 Err(Errno::ENOTEMPTY | Errno::EBUSY) if pass < PASSES_MAX => {}
@@ -258,7 +261,9 @@ impl Migrate {
 
     /// Moves a name.
     fn one(&self, parent: &File, path: &Path, name: &Name, how: MoveName) -> Result<(), Errno> {
-        let send = || sheen_fuse::migrate_name(parent, name, how, self.wish.clone());
+        let send = || {
+            sent_as_it_is(path, || sheen_fuse::migrate_name(parent, name, how, self.wish.clone()))
+        };
         let fid = || self.verbose.then(|| attributes::fid_of_link(path).ok()).flatten();
         let before = fid();
         let sent = match send() {
@@ -322,6 +327,23 @@ enum Moved {
     Inode,
     Name,
     Nothing,
+}
+
+/// Sends what is about a name again where that changed meanwhile: removed, or replaced, by a program that works there.
+///
+/// # Errors
+/// Those of `send`; [`Errno::ENOENT`] if the name is gone by now.
+fn sent_as_it_is(path: &Path, send: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
+    for _ in 0..STALE_MAX {
+        match send() {
+            Err(Errno::ESTALE) => {}
+            sent => return sent,
+        }
+        if std::fs::symlink_metadata(path).is_err_and(|error| errno_of(&error) == Errno::ENOENT) {
+            return Err(Errno::ENOENT);
+        }
+    }
+    send()
 }
 
 /// The names in a directory that stand for nothing.
