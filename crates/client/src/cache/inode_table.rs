@@ -200,7 +200,7 @@ impl InodeTable {
             state.note_name_absent(node, name);
             state.may_have_moved_from(node, name)
         };
-        if may_have_moved {
+        if may_have_moved && self.locations.has_several() {
             self.maps.write().note_unnamed((node, name.clone()), child.fid);
         }
     }

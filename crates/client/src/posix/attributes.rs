@@ -57,7 +57,12 @@ impl FileSystem {
             }
             self.0.stat(who, &inode).await
         };
-        let answer = match asked.await {
+        let answer = asked.await;
+        // Before it counts as removed: its inode is destroyed in either case.
+        if self.0.was_moved(who, (node, &inode), &answer).await {
+            return self.getattr(who, node).await;
+        }
+        let answer = match answer {
             // It was so when this call looked it up, which is late enough.
             Err(Errno::ENOENT) if self.0.stale_retry.found_as(who, node).is_some() => {
                 self.0.stat_without_rpc(&inode).map(|stat| Stat { keep: false, ..stat })
@@ -67,9 +72,6 @@ impl FileSystem {
             }
             answer => answer,
         };
-        if self.0.was_moved(who, (node, &inode), &answer).await {
-            return self.getattr(who, node).await;
-        }
         let is_current = inode.node() == node;
         let answer = answer.map(|stat| Stat { keep: stat.keep && is_current, ..stat });
         if let Ok(stat) = &answer {

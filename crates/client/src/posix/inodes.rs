@@ -35,6 +35,13 @@ impl Mounted {
         self.pin(node).is_ok_and(|current| current.fid != inode.fid)
     }
 
+    /// Whether a directory that a process may use still was removed. No RPC unless it may have been, then one.
+    pub(super) async fn was_removed(&self, who: &Credentials, directory: &Inode) -> bool {
+        directory.state().is_removed_directory()
+            && (directory.state().directory.removed
+                || matches!(self.refresh(who, directory).await, Err(Errno::ENOENT)))
+    }
+
     /// A call has changed these names of the directory that the kernel calls `node`. If another inode has taken its place, the
     /// kernel has dentries of both, of which it has changed one.
     pub(super) async fn names_changed_by(&self, node: NodeId, names: &[&Name]) {

@@ -35,12 +35,12 @@ impl FileSystem {
             true => self.0.find_and_retain(who, &parent, name).await,
             false => self.find_ahead(who, &parent, name).await,
         };
+        if self.0.was_moved(who, (node, &parent), &found).await {
+            return self.lookup(who, node, name).await;
+        }
         let found = match found {
-            // Removed while it is open: it has no names.
-            Err(Errno::ESTALE) if parent.state().is_removed_directory() => None,
-            found if self.0.was_moved(who, (node, &parent), &found).await => {
-                return self.lookup(who, node, name).await;
-            }
+            // Removed while it is open: it has no names. One whose names are being moved only says so, too.
+            Err(Errno::ESTALE) if self.0.was_removed(who, &parent).await => None,
             found => found?,
         };
         match found {
