@@ -471,6 +471,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_removed_meanwhile_is_passed_over_and_what_only_changes_is_sent_again() {
+        let sent = std::cell::Cell::new(0);
+        let stale_for = |times| {
+            sent.set(0);
+            let sent = &sent;
+            move || {
+                sent.set(sent.get() + 1);
+                if sent.get() <= times { Err(Errno::ESTALE) } else { Ok(()) }
+            }
+        };
+        let (there, gone) = (Path::new("/"), Path::new("/no such name"));
+        assert_eq!(sent_as_it_is(there, stale_for(3)), Ok(()));
+        assert_eq!(sent.get(), 4);
+        assert_eq!(sent_as_it_is(gone, stale_for(u32::MAX)), Err(Errno::ENOENT));
+        assert_eq!(sent.get(), 1);
+        assert_eq!(sent_as_it_is(there, stale_for(u32::MAX)), Err(Errno::ESTALE));
+        assert_eq!(sent.get(), STALE_MAX + 1, "it ends");
+        assert_eq!(sent_as_it_is(gone, || Err(Errno::EPERM)), Err(Errno::EPERM));
+    }
+
+    #[test]
     fn a_name_that_moves_without_its_inode_is_said_so() {
         let command = read("-v -m 1 d").unwrap_or_else(|fault| panic!("{}", fault.text));
         let said = |what| command.moved(Path::new("d"), what);
