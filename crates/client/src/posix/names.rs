@@ -158,6 +158,8 @@ impl FileSystem {
         new: NewNode,
     ) -> Result<(), Errno> {
         let made = self.make_node(who, parent, name, mode, new).await?;
+        // The kernel does not hear of it. Before what waits: the caller may be killed meanwhile.
+        self.forget(made.node, 1);
         // Of one that was split the name stays: programs work in it.
         let is_expired = self.0.kernel_cache.expire_names(parent, vec![name.clone()], Vec::new());
         if !is_expired.await {
@@ -166,7 +168,6 @@ impl FileSystem {
             clock.sleep_until(clock.now() + NAME_TIMEOUT + NAME_TIMEOUT_SLACK).await;
         }
         self.0.kernel_cache.invalidate_attributes_but_size(parent).await;
-        self.forget(made.node, 1);
         Ok(())
     }
 
