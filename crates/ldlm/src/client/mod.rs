@@ -16,11 +16,11 @@
 //! it changes; no allocation once the tables have grown but for flocks.
 
 mod flock_users;
-mod life;
 mod privilege;
 mod table;
 #[cfg(test)]
 mod tests;
+mod transitions;
 mod types;
 
 use std::time::Duration;
@@ -29,10 +29,10 @@ use parking_lot::Mutex;
 use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
 pub use self::flock_users::FlockUser;
-use self::life::NamespaceInner;
 pub use self::privilege::CachePolicy;
 use self::privilege::Privilege;
 use self::table::Table;
+use self::transitions::NamespaceInner;
 pub use self::types::{
     Action, Config, Gauges, LockInfo, LostLock, MatchRequest, Matched, ReplayedLock, Reply,
     UnknownLock,

@@ -11,8 +11,9 @@ use super::demand::RecentDemand;
 use super::flocks::Flocks;
 use super::types::{Gauges, LockInfo, Spared};
 use super::waits::FlockOwner;
+use crate::handles::{LockHandles, LockLocation, SLOTS_MAX};
+use crate::hash::SeededBuildHasher;
 use crate::interval::IntervalTree;
-use crate::mix::{LockHandles, LockLocation, SLOTS_MAX, SeededBuildHasher};
 use crate::{LockDesc, LockFlags, LockKind, Owner, Policy};
 
 /// No slot, no resource.

@@ -1,4 +1,4 @@
-//! What happens to a lock: granted, revoked, converted, gone.
+//! The transitions of a lock at its client: granted, revoked, converted, gone.
 
 use std::time::Duration;
 
