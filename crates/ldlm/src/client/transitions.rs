@@ -259,7 +259,7 @@ impl NamespaceInner {
         self.begin_cancel(slot, false, actions);
     }
 
-    pub(super) fn dec_ref(
+    pub(super) fn release(
         &mut self,
         now: Instant,
         slot: u32,
