@@ -88,7 +88,7 @@ impl Namespace {
         Some(matched)
     }
 
-    /// The same without a reference: is it cached?
+    /// The cached lock that a call could use, if there is one; no reference is taken.
     #[must_use]
     pub fn peek(&self, want: &MatchRequest) -> Option<Matched> {
         let state = self.state.lock();

@@ -362,7 +362,7 @@ impl Shard {
         self.exports.get(&export).map_or(0, |of| of.count as usize + of.waiting_flocks as usize)
     }
 
-    /// The same of its flocks.
+    /// How many flocks an export has, granted or waiting.
     pub(super) fn flocks_of(&self, export: u64) -> usize {
         self.exports.get(&export).map_or(0, |of| of.flocks as usize + of.waiting_flocks as usize)
     }
