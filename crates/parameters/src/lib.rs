@@ -4,6 +4,7 @@
 //! Owns the names and the texts, which are Lustre's, and the bounds of what may be set. Counters and settings lie with
 //! those who use them: what is read is their state at that moment, and nothing is counted here.
 
+mod balance;
 mod client;
 mod data;
 mod device;

@@ -204,7 +204,7 @@ fn threshold(text: &str, all: u64) -> Result<u64, Errno> {
 }
 
 /// With or without the sign behind it.
-fn percent(text: &str) -> Result<u32, Errno> {
+pub(super) fn percent(text: &str) -> Result<u32, Errno> {
     let number = text.split('%').next().unwrap_or_default();
     values::number_of_any_base(number)?.try_into().map_err(|_| Errno::ERANGE)
 }

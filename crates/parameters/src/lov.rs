@@ -47,6 +47,10 @@ pub(super) fn add(state: &Arc<MountState>, devices: &super::client::DeviceList) 
         add_group(state, kind, devices);
         llite.link(leaf, &place);
     }
+    super::balance::add(
+        &Folder::new(&state.tree, place(state, Kind::Mdt)),
+        state.files.directory_balance(),
+    );
     super::stripes::add(&Folder::new(&state.tree, place(state, Kind::Ost)), &state.stripes);
     let pools = Arc::clone(state);
     let name = format!("{}.pools", place(state, Kind::Ost));

@@ -11,6 +11,7 @@ mod extent;
 mod fallocate;
 mod fid;
 pub mod futures;
+pub mod glob;
 mod hash;
 mod histogram;
 mod job;

@@ -161,7 +161,9 @@ impl Meta {
         let is_directory = new.is_directory();
         let placed = match (&new.wish, existing) {
             (Some(wish), Some(existing)) => Some(Placed::wished(self.mdt(existing).await?, wish)),
-            (wish, _) => self.placed(who, place, (wish.as_ref(), is_directory), &names).await?,
+            (wish, _) => {
+                self.placed(who, (place, name), (wish.as_ref(), is_directory), &names).await?
+            }
         };
         let mdt = placed.as_ref().map_or(&names, |placed| &placed.mdt);
         let fid = mdt.fids.next().await?;
@@ -241,14 +243,15 @@ impl Meta {
     async fn placed(
         &self,
         who: &Credentials,
-        place: &NamePlace<'_>,
+        (place, name): (&NamePlace<'_>, &Name),
         (wish, is_directory): (Option<&DirectoryWish>, bool),
         names: &Arc<Mdc>,
     ) -> Result<Option<Placed>, Errno> {
         match wish {
             Some(wish) => Ok(Some(Placed::wished(self.mdt_of_wish(wish, names).await?, wish))),
             None if is_directory && self.mdts.has_several() => {
-                let by_default = self.placed_by_default(who, place.directory, names).await?;
+                let by_default =
+                    self.placed_by_default(who, (place.directory, name), names).await?;
                 Ok(by_default.map(Placed::by_default))
             }
             None => Ok(None),

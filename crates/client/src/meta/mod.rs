@@ -18,6 +18,7 @@
 //! second MDT is asked, too ([`remote`]). Where there is one MDT none of this costs anything.
 
 mod absent_names;
+pub(crate) mod balance;
 mod batch;
 mod create;
 mod fid2path;

@@ -7,33 +7,31 @@
 //!
 //! An MDT that takes nothing new (`OS_STATFS_NOCREATE`) or does not answer gets nothing.
 //!
-//! How full MDTs are is asked of all of them once in [`SPACE_BELIEVED`]. The default comes with the parent's
+//! How the MDTs' space and turns decide is [`balance`](super::balance)'s. How full MDTs are is asked of all of them once in
+//! `qos_maxage`. The default comes with the parent's
 //! attributes and is kept under its `LOOKUP` lock; where that is not held, as of a directory whose name is on another MDT, it
 //! costs a `mkdir` one request more. Where a default names any MDT, one `MDS_STATFS` to each is sent once in that time.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use sheen_io::BoxFuture;
 use sheen_layout::directory::{DirectoryWish, WishedStripes};
 use sheen_types::futures;
-use sheen_types::{Errno, Fid, Instant, MdtIndex};
-use sheen_wire::md::{ObdStatfs, StatfsState};
+use sheen_types::{Errno, Fid, Instant, MdtIndex, Name};
+use sheen_wire::md::StatfsState;
 
+use super::balance::{Chance, DirectoryBalance, FreeSpace};
 use super::{Meta, mdt_statfs};
 use crate::cache::{DefaultStriping, Inode};
 use crate::mdt::Mdc;
 use crate::types::{Credentials, NodeId};
 
-/// How long it is believed how full MDTs are (`qos_maxage`).
-const SPACE_BELIEVED: Duration = Duration::from_secs(60);
 /// How long one `mkdir` waits for that.
 const SPACE_WITHIN: Duration = Duration::from_secs(1);
-/// MDTs are about equally full if their free space differs by so many percent (`qos_threshold_rr`).
-const EQUAL_PERCENT: u128 = 5;
 /// Directories above one that are counted at most.
 const DEPTH_MAX: usize = 250;
 
@@ -45,71 +43,17 @@ pub(super) struct DirectoryDefault {
     depth: usize,
 }
 
-/// Where the last directory was made, and how full MDTs are.
+/// Where new directories go.
 pub(super) struct Placement {
     /// Whether defaults are heeded; if not, directories are made beside their names.
     is_on: AtomicBool,
-    next: AtomicUsize,
+    balance: Arc<DirectoryBalance>,
     space: Mutex<Option<(Instant, Arc<[FreeSpace]>)>>,
-}
-
-/// What is free on an MDT: blocks and inodes, multiplied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FreeSpace {
-    mdt: MdtIndex,
-    free: u128,
-}
-
-impl FreeSpace {
-    fn of(mdt: MdtIndex, stat: &ObdStatfs) -> Self {
-        // In units that a product has room for, whatever an MDT says.
-        let kib = (u128::from(stat.bavail) * u128::from(stat.bsize)) >> 10;
-        Self { mdt, free: kib.min(1 << 60) * u128::from(stat.ffree).min(1 << 60) }
-    }
-}
-
-/// By what a directory is placed.
-#[derive(Clone, Copy, Debug)]
-struct Chance {
-    is_round_robin: bool,
-    depth: usize,
-    /// The MDT of its name.
-    own: MdtIndex,
-    random: u64,
 }
 
 impl Default for Placement {
     fn default() -> Self {
-        let (is_on, next, space) = (AtomicBool::new(true), AtomicUsize::new(0), Mutex::default());
-        Self { is_on, next, space }
-    }
-}
-
-impl Placement {
-    fn choose(&self, space: &[FreeSpace], by: Chance) -> MdtIndex {
-        let most = space.iter().map(|it| it.free).max().unwrap_or(0);
-        let least = space.iter().map(|it| it.free).min().unwrap_or(0);
-        if most / 100 * (100 - EQUAL_PERCENT) <= least {
-            return match by.is_round_robin && !space.is_empty() {
-                true => space[self.next.fetch_add(1, Ordering::Relaxed) % space.len()].mdt,
-                false => by.own,
-            };
-        }
-        let total: u128 = space.iter().map(|it| it.free).sum();
-        let own = space.iter().find(|it| it.mdt == by.own).map_or(0, |it| it.free);
-        let share = total / space.len() as u128 / (by.depth as u128 + 10) * 16;
-        if !by.is_round_robin && own >= share {
-            return by.own;
-        }
-        // 32 bits of chance are fine enough for so many MDTs.
-        let mut left = (total >> 32) * u128::from(by.random >> 32);
-        for it in space {
-            if left < it.free {
-                return it.mdt;
-            }
-            left -= it.free;
-        }
-        by.own
+        Self { is_on: AtomicBool::new(true), balance: Arc::default(), space: Mutex::default() }
     }
 }
 
@@ -120,7 +64,7 @@ impl Meta {
     pub(super) async fn placed_by_default(
         &self,
         who: &Credentials,
-        parent: &Inode,
+        (parent, name): (&Inode, &Name),
         names: &Arc<Mdc>,
     ) -> Result<Option<(Arc<Mdc>, Arc<DirectoryWish>)>, Errno> {
         if !self.placement.is_on.load(Ordering::Relaxed) {
@@ -132,6 +76,7 @@ impl Meta {
             Some(index) => index,
             // The names of one in stripes are spread already.
             None if self.is_striped(parent) => names.index,
+            None if self.placement.balance.settings().excludes(name.as_bytes()) => names.index,
             None => self.place_for(names, is_round_robin, depth).await,
         };
         // One that has been lost since keeps nothing from being made.
@@ -144,6 +89,11 @@ impl Meta {
     /// Whether the defaults of directories are heeded, which they are at first.
     pub(crate) fn set_places_directories(&self, on: bool) {
         self.placement.is_on.store(on, Ordering::Relaxed);
+    }
+
+    /// How directories are spread (`lmv.*.qos_*`).
+    pub(crate) fn directory_balance(&self) -> &Arc<DirectoryBalance> {
+        &self.placement.balance
     }
 
     /// The MDT for a directory that may be on any, as `lfs mkdir -i -1` wishes it.
@@ -159,14 +109,15 @@ impl Meta {
             mdt.is_some_and(|mdt| mdt.is_connected())
         };
         let space: Vec<FreeSpace> = space.iter().filter(is_there).copied().collect();
-        let random = self.world.random.number();
-        self.placement.choose(&space, Chance { is_round_robin, depth, own: names.index, random })
+        let (random, now) = (self.world.random.number(), self.world.clock.now());
+        let by = Chance { is_round_robin, depth, own: names.index, random, now };
+        self.placement.balance.choose(&space, by)
     }
 
     async fn free_space(&self) -> Arc<[FreeSpace]> {
         let now = self.world.clock.now();
         if let Some((since, space)) = &*self.placement.space.lock()
-            && now < *since + SPACE_BELIEVED
+            && now < *since + self.placement.balance.settings().max_age
         {
             return Arc::clone(space);
         }
@@ -277,49 +228,6 @@ fn handed_down(default: &DirectoryWish, levels: usize) -> Option<DirectoryWish> 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn space(free: &[u128]) -> Vec<FreeSpace> {
-        let of =
-            |(at, free): (usize, &u128)| FreeSpace { mdt: MdtIndex(at as u16), free: *free << 64 };
-        free.iter().enumerate().map(of).collect()
-    }
-
-    fn chosen(placement: &Placement, free: &[u128], by: Chance) -> u16 {
-        placement.choose(&space(free), by).0
-    }
-
-    const OWN: Chance = Chance { is_round_robin: false, depth: 3, own: MdtIndex(1), random: 0 };
-
-    #[test]
-    fn while_mdts_are_equally_full_directories_go_round_or_stay() {
-        let placement = Placement::default();
-        let turn = Chance { is_round_robin: true, ..OWN };
-        let round: Vec<u16> = (0..5).map(|_| chosen(&placement, &[100, 98, 99], turn)).collect();
-        assert_eq!(round, [0, 1, 2, 0, 1]);
-        assert_eq!(chosen(&placement, &[100, 98, 99], OWN), 1);
-        assert_eq!(chosen(&placement, &[], turn), 1, "none has answered");
-    }
-
-    #[test]
-    fn else_they_go_where_space_is_unless_the_parents_mdt_has_its_share() {
-        let placement = Placement::default();
-        let free = [1000, 1000, 10];
-        assert_eq!(chosen(&placement, &free, OWN), 1, "it has more than its share");
-        let full = Chance { own: MdtIndex(2), ..OWN };
-        let spread: Vec<u16> = (0..1000u64)
-            .map(|at| {
-                let random = at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                chosen(&placement, &free, Chance { random, ..full })
-            })
-            .collect();
-        let on = |mdt| spread.iter().filter(|it| **it == mdt).count();
-        assert!((450..=550).contains(&on(0)) && (450..=550).contains(&on(1)), "{}", on(0));
-        assert!(on(2) < 20, "{}", on(2));
-        // 86 is 0.83 of the mean: enough 9 levels down and more, not above.
-        let deep = |depth| Chance { depth, own: MdtIndex(1), random: 0, is_round_robin: false };
-        assert_eq!(chosen(&placement, &[121, 86], deep(10)), 1);
-        assert_eq!(chosen(&placement, &[121, 86], deep(3)), 0);
-    }
 
     #[test]
     fn the_roots_default_holds_as_deep_as_it_says() {

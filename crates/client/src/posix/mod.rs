@@ -90,6 +90,7 @@ use crate::meta::Meta;
 use crate::targets::Targets;
 
 pub use crate::cache::{KernelNotifier, NAME_TIMEOUT, PagesKept, SizeRaise};
+pub use crate::meta::balance::{BalanceSettings, DirectoryBalance};
 pub use crate::types::{
     Attributes, Credentials, Fallocate, FileLock, FileLockMode, FileType, Invalidated, LockOwner,
     NameInvalidation, NodeId, OpenCounts, OpenFlags, Seek, SetAttributes, SetTime, Stale,
@@ -195,6 +196,12 @@ impl FileSystem {
     /// made beside their names, with whatever stripes their MDT gives them.
     pub fn set_places_directories(&self, on: bool) {
         self.0.meta.set_places_directories(on);
+    }
+
+    /// How new directories for which no MDT is named are spread over MDTs (`lmv.*.qos_*`).
+    #[must_use]
+    pub fn directory_balance(&self) -> &Arc<DirectoryBalance> {
+        self.0.meta.directory_balance()
     }
 
     /// Bytes of answers that are meant for layouts (`default_easize`), and for data that comes with an open

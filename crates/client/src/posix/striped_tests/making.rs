@@ -1,6 +1,7 @@
 //! Directories that are made, and how they are to lie on MDTs.
 
 use super::*;
+use crate::posix::BalanceSettings;
 
 #[test]
 fn the_answer_to_a_mkdir_says_how_the_directory_lies() {
@@ -158,6 +159,35 @@ fn a_new_directory_is_placed_by_the_default_of_its_parent() {
     assert_eq!(made, [(0, false), (1, true), (0, false)]);
     let asked = bench.asked();
     assert_eq!(kinds(&asked).iter().filter(|(_, what, _)| *what == "space").count(), 2);
+}
+
+#[test]
+fn a_name_that_is_excluded_stays_on_its_parents_mdt() {
+    let bench = Bench::with_own_names();
+    let around = DirectoryWish { max_inherit_rr: 3, ..DirectoryWish::default() };
+    let made = bench.make_by_default(around.clone(), &["c", "_temporary", "_temporary.1", "d"]);
+    assert_eq!(made, [(0, false), (0, false), (0, false), (1, true)]);
+    let balance = bench.fixture.files.directory_balance();
+    balance.change(|it| it.change_excluded("e*", false)).expect("a pattern");
+    let made = bench.make_by_default(around, &["f", "e1", "_temporary1"]);
+    assert_eq!(made, [(0, false), (0, false), (1, true)]);
+}
+
+#[test]
+fn free_space_is_asked_again_as_often_as_operators_say() {
+    let bench = Bench::with_own_names();
+    let around = DirectoryWish { max_inherit_rr: 3, ..DirectoryWish::default() };
+    let asked = |bench: &Bench, names: &[&str]| {
+        bench.make_by_default(around.clone(), names);
+        kinds(&bench.asked()).iter().filter(|(_, what, _)| *what == "space").count()
+    };
+    assert_eq!((asked(&bench, &["a"]), asked(&bench, &["b"])), (2, 0));
+    let set = |it: &mut BalanceSettings| {
+        it.max_age = std::time::Duration::ZERO;
+        Ok(())
+    };
+    bench.fixture.files.directory_balance().change(set).expect("an age");
+    assert_eq!((asked(&bench, &["c"]), asked(&bench, &["d"])), (2, 2));
 }
 
 #[test]

@@ -269,6 +269,26 @@ pub(super) const TABLE: &[Row] = &[
         &[("5", "5"), ("0x3", "3")],
         "what_an_ost_said_of_its_space_is_believed_for_as_long_as_operators_say",
     ),
+    row(
+        "lmv.*.{qos_prio_free,qos_threshold_rr}",
+        &[("50%", "50%"), ("0x10", "16%"), ("25", "25%")],
+        "operators_say_what_is_equal",
+    ),
+    row(
+        "lmv.*.qos_maxage",
+        &[("5", "5"), ("0x3", "3")],
+        "free_space_is_asked_again_as_often_as_operators_say",
+    ),
+    row(
+        "lmv.*.qos_rr_index",
+        &[("7", "7"), ("0x3", "3")],
+        "while_mdts_are_equally_full_directories_go_round_or_stay",
+    ),
+    row(
+        "lmv.*.{qos_exclude_patterns,qos_exclude_prefixes}",
+        &[("a*", "a*")],
+        "a_name_that_is_excluded_stays_on_its_parents_mdt",
+    ),
     row("lod.*.stripecount", &[("-1", "-1"), ("0x2", "2"), ("0", "1")], "layouts"),
     row("lod.*.stripeoffset", &[("1", "1"), ("-1", "-1")], "layouts"),
     row(

@@ -4,7 +4,6 @@
 //! the directory, attributes cost a `stat`, layouts an extended attribute. Of two tests of a kind the
 //! last one counts, as in Lustre; times and extended attributes may be tested twice.
 
-mod glob;
 mod hashes;
 mod options;
 mod predicates;

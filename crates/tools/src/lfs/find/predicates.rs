@@ -10,7 +10,6 @@ use sheen_types::Errno;
 use sheen_wire::lmv::LmvHash;
 use sheen_wire::lov::{CompFlags, LovEa, LovMd, LovPattern};
 
-use super::glob::matches;
 use super::hashes::Hashes;
 use super::values::{attributes, file_type, id, layouts, newer, permissions, pool, targets};
 use super::{BAD_VALUE_CODE, bad, times};
@@ -19,6 +18,7 @@ use crate::lfs::compare::Bound;
 use crate::lfs::components::Flags;
 use crate::lfs::layout_request::END_OF_FILE;
 use crate::output::{Fault, USAGE_CODE};
+use sheen_types::glob::matches;
 
 /// Exit code where Lustre's tool gives the errno.
 pub(super) const EINVAL_CODE: u8 = 22;

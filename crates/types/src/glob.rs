@@ -1,7 +1,8 @@
 //! Matching of names against shell patterns.
 
 /// Whether a name is like a pattern (`fnmatch`): `*`, `?`, `[a-z]`, `[!a]`, and `\` before those.
-pub(super) fn matches(pattern: &[u8], name: &[u8]) -> bool {
+#[must_use]
+pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let Some((&first, rest)) = pattern.split_first() else { return name.is_empty() };
     match first {
         b'*' => (0..=name.len()).any(|skipped| matches(rest, &name[skipped..])),
