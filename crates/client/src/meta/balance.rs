@@ -309,6 +309,7 @@ mod tests {
         // 86 is 0.83 of the mean: enough 9 levels down and more, not above.
         let deep = |depth| Chance { depth, ..OWN };
         assert_eq!(chosen(&balance, &[121, 86], deep(10)), 1);
+        let balance = DirectoryBalance::default();
         assert_eq!(chosen(&balance, &[121, 86], deep(3)), 0);
     }
 
