@@ -272,10 +272,29 @@ wire_newtypes!(
     MatchBits(u64),
     Generation(u32),
     MdtIndex(u16),
-    LogicalTime(u64),
     InodeBits(u64)
 );
 wire_newtypes!(ResourceName([u64; 4]));
+
+/// Times end where no file system comes to: what one MDT makes up leaves room behind it for the times of all later changes, which
+/// are larger.
+const LOGICAL_TIME_MAX: LogicalTime = LogicalTime(i64::MAX as u64);
+
+impl Wire for LogicalTime {
+    const SIZE: usize = 8;
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let time = u64::decode(reader).map(Self)?;
+        match time <= LOGICAL_TIME_MAX {
+            true => Ok(time),
+            false => Err(DecodeError::Illegal { what: "logical time", value: time.0 }),
+        }
+    }
+
+    fn encode(&self, writer: &mut Writer) {
+        self.0.encode(writer);
+    }
+}
 
 impl<T: Wire + Copy + Default, const N: usize> Wire for [T; N] {
     const SIZE: usize = T::SIZE * N;

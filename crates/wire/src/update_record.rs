@@ -254,6 +254,18 @@ mod tests {
         }
     }
 
+    /// It would be the time of all later changes, whose order it is.
+    #[test]
+    fn a_time_behind_which_there_is_none_is_refused() {
+        let at = |time| UpdateRecord { time: LogicalTime(time), ..record() };
+        let decode =
+            |record: UpdateRecord| UpdateRecord::decode(&record.encode().expect("it fits"));
+        assert_eq!(decode(at(i64::MAX as u64)), Ok(at(i64::MAX as u64)));
+        for time in [1 << 63, u64::MAX] {
+            assert!(decode(at(time)).is_err(), "{time:#x}");
+        }
+    }
+
     #[test]
     fn a_record_comes_back_and_cut_anywhere_it_is_refused() {
         let bytes = record().encode().expect("it fits");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sheen_ldlm::client::Reply;
+use sheen_ldlm::client::{FlockGivenUp, Reply};
 use sheen_ldlm::{LockDesc, LockFlags, Policy};
 use sheen_types::{Errno, InodeBits, LockHandle, LockMode, ResourceName};
 use sheen_wire::ldlm::{LdlmReply, LdlmRequest};
@@ -249,6 +249,19 @@ impl Drop for PendingLock {
             return;
         }
         self.namespace.waiting.lock().remove(&self.handle);
+        if let Policy::Flock { owner, .. } = self.request.policy
+            && self.request.mode != LockMode::Nl
+        {
+            match self.namespace.engine.give_up_flock(self.handle) {
+                FlockGivenUp::Cancelled(handle) => return self.namespace.cancel([handle]),
+                FlockGivenUp::Stays => return,
+                // Granted in this moment, it may stay for the sake of its owner's other ones.
+                FlockGivenUp::Waits => {
+                    self.namespace.note_uncertain_flock(self.request.resource, owner);
+                }
+                FlockGivenUp::Asked => {}
+            }
+        }
         let mut actions = Vec::new();
         // The server may have it on its list already: it must be sent a cancel, since no caller waits any
         // more.

@@ -31,11 +31,11 @@ use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, Resou
 pub use self::flock_users::FlockUser;
 pub use self::privilege::CachePolicy;
 use self::privilege::Privilege;
-use self::table::Table;
+use self::table::{Phase, Table};
 use self::transitions::NamespaceInner;
 pub use self::types::{
-    Action, Config, Gauges, LockInfo, LostLock, MatchRequest, Matched, ReplayedLock, Reply,
-    UnknownLock,
+    Action, Config, FlockGivenUp, Gauges, LockInfo, LostLock, MatchRequest, Matched, ReplayedLock,
+    Reply, UnknownLock,
 };
 use crate::flock::neighbourhood;
 use crate::{LockDesc, LockFlags, Policy};
@@ -165,6 +165,26 @@ impl Namespace {
             return Ok(None);
         }
         state.replied(now, slot, reply, actions).map(Some)
+    }
+
+    /// A flock is given up that is granted already, in the moment in which its caller goes: it is forgotten, and is to be cancelled by
+    /// its handle, which is returned. One whose bytes are not its alone stays held, as on the server.
+    pub fn give_up_flock(&self, handle: LockHandle) -> FlockGivenUp {
+        let mut state = self.state.lock();
+        let Some(slot) = state.table.slot(handle) else { return FlockGivenUp::Stays };
+        let lock = state.table.lock_mut(slot);
+        let remote_handle = lock.remote_handle;
+        match (lock.phase, lock.is_mixed) {
+            (Phase::Held, true) => {
+                (lock.readers, lock.writers) = (0, 0);
+                return FlockGivenUp::Stays;
+            }
+            (Phase::Held, false) => {}
+            (Phase::Waiting, _) => return FlockGivenUp::Waits,
+            _ => return FlockGivenUp::Asked,
+        }
+        state.table.remove(slot);
+        FlockGivenUp::Cancelled(remote_handle)
     }
 
     /// The request failed, or the server gave no lock: it is forgotten, references and all.

@@ -70,6 +70,8 @@ pub(super) struct Lock {
     /// Of a flock: for whom it was asked, and as how many it counts of that user's.
     user: u32,
     counted: u8,
+    /// Its bytes are not its request's alone, as others of its owner were changed by it, or became part of it.
+    pub(super) is_mixed: bool,
     /// Whether it counts as one of the user's that may have to wait.
     waits: bool,
     /// When it was asked for, became unused, or was revoked.
@@ -217,6 +219,7 @@ impl Table {
             score: 0,
             user: 0,
             counted: 0,
+            is_mixed: false,
             waits: false,
             since: Instant(0),
             previous: NONE,

@@ -5,7 +5,8 @@ use std::time::Duration;
 use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
 use super::{
-    Action, CachePolicy, Config, FlockUser, LockInfo, MatchRequest, Namespace, Reply, UnknownLock,
+    Action, CachePolicy, Config, FlockGivenUp, FlockUser, LockInfo, MatchRequest, Namespace, Reply,
+    UnknownLock,
 };
 use crate::{LockDesc, LockFlags, Policy};
 
@@ -233,6 +234,25 @@ fn flocks_merge_as_on_the_server_and_are_replayed() {
     it.release(NOW, first, LockMode::Pw, &mut actions);
     it.clear_unused(&mut actions);
     assert_eq!(actions, []);
+}
+
+#[test]
+fn a_flock_that_is_given_up_after_its_grant_goes_alone_or_not_at_all() {
+    let it = namespace();
+    let flock = |start, end| Policy::Flock { start, end, owner: 7, pid: 1 };
+    let alone = held(&it, flock(0, 9), LockMode::Pw);
+    assert_eq!(it.give_up_flock(alone), FlockGivenUp::Cancelled(LockHandle(!alone.0)));
+    assert!(it.lock(alone).is_none());
+    let grown = held(&it, flock(0, 9), LockMode::Pw);
+    held(&it, flock(10, 19), LockMode::Pw);
+    assert_eq!(it.give_up_flock(grown), FlockGivenUp::Stays);
+    assert_eq!(it.lock(grown).unwrap().desc.policy.range(), Extent { start: 0, end: 19 });
+    let stronger = held(&it, flock(5, 6), LockMode::Pr);
+    assert_eq!(it.give_up_flock(stronger), FlockGivenUp::Stays, "others had to make room");
+    let asked = it.begin(NOW, NAME, flock(30, 39), LockMode::Pw, NONE);
+    assert_eq!(it.give_up_flock(asked), FlockGivenUp::Asked);
+    answer_flock(&it, asked, false);
+    assert_eq!(it.give_up_flock(asked), FlockGivenUp::Waits);
 }
 
 /// Each byte of a file by itself is the model.

@@ -189,7 +189,9 @@ impl NamespaceInner {
         }
         for (id, range) in plan.resized {
             self.table.resize_flock(id, range);
+            self.table.lock_mut(id).is_mixed = true;
         }
+        self.table.lock_mut(slot).is_mixed = plan.freed;
         if let Some((id, mut policy, rest)) = cut {
             let lock = self.table.lock(id);
             let (mode, flags) = (lock.mode, lock.flags);

@@ -156,6 +156,20 @@ pub struct ReplayedLock {
     pub flags: LockFlags,
 }
 
+/// What becomes of a flock whose caller goes before it has heard of the grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum FlockGivenUp {
+    /// It was asked for, and not answered as far as is known here: it goes as any lock that was asked for.
+    Asked,
+    /// The same, and it waits at the server, which may grant it in this moment.
+    Waits,
+    /// It is forgotten, and to be cancelled by this handle of the server's.
+    Cancelled(LockHandle),
+    /// It is part of what its owner has.
+    Stays,
+}
+
 /// Counts for the parameter tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauges {

@@ -10,7 +10,7 @@ use super::grant::ShardLocks;
 use super::shard::{Lock, LockState, WantedLock};
 use super::types::{Enqueue, Enqueued};
 use super::waits::FlockOwner;
-use crate::flock::{OwnLock, neighbourhood, plan};
+use crate::flock::{OwnLock, Plan, neighbourhood, plan};
 use crate::{LockFlags, Policy};
 
 impl ShardLocks<'_> {
@@ -118,6 +118,25 @@ impl ShardLocks<'_> {
         let (resource, mode, range) = (lock.resource, lock.requested, lock.policy.range());
         let who = FlockOwner::of(lock.owner, &lock.policy);
         let plan = plan(&self.own_flocks(resource, who, mode, range), mode, range);
+        for (id, _) in &plan.resized {
+            let other = self.shard.lock_mut(*id);
+            other.is_mixed |= other.asked.overlaps(&range);
+        }
+        let is_free = mode == LockMode::Nl || plan.merged_into.is_some();
+        let (freed, is_mixed) = (plan.freed, plan.freed && !is_free);
+        self.apply(plan);
+        if is_free {
+            self.shard.free(slot);
+        } else {
+            self.shard.lock_mut(slot).is_mixed = is_mixed;
+            self.shard.add_granted(slot);
+        }
+        self.shard.gauges.grants += u64::from(mode != LockMode::Nl);
+        freed
+    }
+
+    /// Does to an owner's flocks what was planned for them.
+    fn apply(&mut self, plan: Plan) {
         if let Some((id, rest)) = plan.split {
             self.split(id, rest);
         }
@@ -127,13 +146,26 @@ impl ShardLocks<'_> {
         for (id, range) in plan.resized {
             self.resize(id, range);
         }
-        if mode == LockMode::Nl || plan.merged_into.is_some() {
-            self.shard.free(slot);
-        } else {
-            self.shard.add_granted(slot);
+    }
+
+    /// Cancels a granted flock by its handle, which a client does whose user gave up waiting for it in the moment in which it
+    /// was granted: the bytes that were asked for then are unlocked. Nothing where those are not that request's alone: the
+    /// owner may rely on them, and unlocks what it has when it is done. Returns whether anything was cancelled.
+    pub(super) fn cancel_flock(&mut self, slot: u32) -> bool {
+        let lock = self.shard.lock(slot);
+        let (asked, mode, range) = (lock.asked, lock.mode, lock.policy.range());
+        if lock.is_mixed {
+            return false;
         }
-        self.shard.gauges.grants += u64::from(mode != LockMode::Nl);
-        plan.freed
+        if asked == range {
+            self.remove(slot);
+            return true;
+        }
+        // Others of the owner's, next to it, are part of it.
+        self.apply(plan(&[OwnLock { id: slot, mode, range }], LockMode::Nl, asked));
+        self.shard.lock_mut(slot).is_mixed = true;
+        self.shard.gauges.cancels += 1;
+        true
     }
 
     fn own_flocks(

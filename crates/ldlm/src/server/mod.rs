@@ -169,11 +169,19 @@ impl Namespace {
         for handle in handles {
             let Some(slot) = call.shard.find(self.handles.location(*handle)) else { continue };
             let lock = call.shard.lock(slot);
-            if lock.owner == owner {
-                changed.insert(lock.resource);
-                call.remove(slot);
-                count += 1;
+            if lock.owner != owner {
+                continue;
             }
+            let resource = lock.resource;
+            let is_held_flock = lock.state == LockState::Granted && lock.flock_owner().is_some();
+            if is_held_flock && !call.cancel_flock(slot) {
+                continue;
+            }
+            if !is_held_flock {
+                call.remove(slot);
+            }
+            changed.insert(resource);
+            count += 1;
         }
         changed.into_iter().for_each(|resource| call.reprocess(resource, false));
         count

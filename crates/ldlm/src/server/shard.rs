@@ -36,6 +36,9 @@ pub(super) struct Lock {
     pub(super) policy: Policy,
     /// The bytes asked for, before expansion.
     pub(super) asked: Extent,
+    /// Of a flock: its bytes are not its request's alone, because another lock of its owner was changed by its grant, or was
+    /// granted among them since.
+    pub(super) is_mixed: bool,
     pub(super) requested: LockMode,
     /// The mode held, once granted.
     pub(super) mode: LockMode,
@@ -563,6 +566,7 @@ impl Lock {
             resource,
             policy: wanted.policy,
             asked: wanted.policy.range(),
+            is_mixed: false,
             requested: wanted.mode,
             mode: wanted.mode,
             owner,

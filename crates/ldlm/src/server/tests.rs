@@ -768,8 +768,14 @@ fn run(kind: u8, steps: Vec<Step>) {
     for _ in 0..handles.len() + 1 {
         for resource in 0..3 {
             for lock in bench.namespace.dump(name(resource)) {
-                if lock.desc.granted.is_some() {
-                    bench.cancel(lock.owner, lock.handle);
+                match lock.desc.policy {
+                    _ if lock.desc.granted.is_none() => {}
+                    // Which of its owner's requests it is of is forgotten where several were.
+                    Policy::Flock { owner, pid, .. } => {
+                        let all = Policy::Flock { start: 0, end: u64::MAX, owner, pid };
+                        granted(bench.ask_on(resource, lock.owner, all, LockMode::Nl, NONE));
+                    }
+                    _ => _ = bench.cancel(lock.owner, lock.handle),
                 }
             }
         }

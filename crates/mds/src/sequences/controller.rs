@@ -9,11 +9,11 @@ use sheen_rpc::{Answer, Call, Channel, RpcError};
 use sheen_target::store_errno;
 use sheen_types::Errno;
 use sheen_wire::fld::{FLD_READ_BYTES, LuSeqRange, LuSeqRangeArray, SeqRangeFlags};
-use sheen_wire::messages::{FldQuery, FldRead, Reply, SeqQuery};
+use sheen_wire::messages::{FldRead, Reply, SeqQuery};
 use tokio::sync::Notify;
 
+use super::ALLOC_SUPER;
 use super::table::Table;
-use super::{ALLOC_SUPER, FLD_LOOKUP};
 
 /// The controller of sequences, as an MDT has it.
 pub(crate) trait SequenceController: Send + Sync {
@@ -28,12 +28,6 @@ pub(crate) trait SequenceController: Send + Sync {
         kind: SeqRangeFlags,
         behind: Option<u64>,
     ) -> BoxFuture<'_, Result<LuSeqRange, Errno>>;
-
-    /// The range that holds a sequence.
-    ///
-    /// # Errors
-    /// [`Errno::ENOENT`] if none does, and those of the request.
-    fn holder(&self, sequence: u64) -> BoxFuture<'_, Result<LuSeqRange, Errno>>;
 
     /// Ranges behind the one that begins at `start`, in order; whether there are more.
     ///
@@ -51,10 +45,6 @@ impl SequenceController for Arc<Table> {
         behind: Option<u64>,
     ) -> BoxFuture<'_, Result<LuSeqRange, Errno>> {
         Box::pin(async move { self.allocate(index, kind, behind).map_err(store_errno) })
-    }
-
-    fn holder(&self, sequence: u64) -> BoxFuture<'_, Result<LuSeqRange, Errno>> {
-        Box::pin(async move { self.find(sequence).ok_or(Errno::ENOENT) })
     }
 
     fn ranges(&self, start: u64) -> BoxFuture<'_, Result<(Vec<LuSeqRange>, bool), Errno>> {
@@ -108,18 +98,6 @@ impl SequenceController for RemoteController {
             let Reply::SeqQuery(reply) = answer.reply else { return Err(Errno::EPROTO) };
             let is_dot_lustre = |range: &LuSeqRange| range.index == index && range.flags == kind;
             reply.seq_range.filter(is_dot_lustre).ok_or(Errno::EPROTO)
-        })
-    }
-
-    fn holder(&self, sequence: u64) -> BoxFuture<'_, Result<LuSeqRange, Errno>> {
-        let flags = SeqRangeFlags::ANY;
-        let fld_mdfld = LuSeqRange { start: sequence, end: 0, index: 0, flags };
-        let request = FldQuery { fld_opc: FLD_LOOKUP, fld_mdfld, ..FldQuery::default() };
-        Box::pin(async move {
-            let answer = self.call(Call::new(request)).await?;
-            let Reply::FldQuery(reply) = answer.reply else { return Err(Errno::EPROTO) };
-            let has_it = |range: &LuSeqRange| range.contains(sequence);
-            reply.fld_mdfld.filter(has_it).ok_or(Errno::EPROTO)
         })
     }
 

@@ -2,6 +2,7 @@
 //! the table; and the ranges of the OSTs on which it creates objects.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use sheen_types::Errno;
 use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
 use tokio::sync::Notify;
 
+use super::Sequences;
 use crate::Mdt;
 
 /// How long a try waits for the controller's answer; after that the log says what is waited for.
@@ -130,12 +132,26 @@ impl Mdt {
     }
 
     async fn read_table(&self, target: &Target) -> Result<(), Errno> {
+        let read = self.sequences.read_table();
+        within(&*target.world().clock, QUIET, read).await.ok_or(Errno::ETIMEDOUT)?
+    }
+}
+
+/// Readings of the controller's table for requests that name sequences which are not known here.
+#[derive(Default)]
+pub(super) struct TableReadings {
+    begun: AtomicU64,
+    /// The last one that has ended well. Held while the table is read.
+    done: tokio::sync::Mutex<u64>,
+}
+
+impl Sequences {
+    /// All ranges that the controller has are known here.
+    async fn read_table(&self) -> Result<(), Errno> {
         let mut start = 0;
         loop {
-            let asked = self.sequences.controller.get().ranges(start);
-            let asked = within(&*target.world().clock, QUIET, asked).await;
-            let (ranges, has_more) = asked.ok_or(Errno::ETIMEDOUT)??;
-            self.sequences.table.learn(&ranges)?;
+            let (ranges, has_more) = self.controller.get().ranges(start).await?;
+            self.table.learn(&ranges)?;
             match ranges.last().filter(|_| has_more) {
                 Some(LuSeqRange { start: last, .. }) if *last > start => start = *last,
                 // Else a controller could keep us here for ever.
@@ -143,5 +159,19 @@ impl Mdt {
                 None => return Ok(()),
             }
         }
+    }
+
+    /// All ranges are known here that the controller had when this was called. One reading is under way at a time, for all
+    /// requests that came before it began: no client has MDT0000 asked as often as it likes, nor fills the connection to it.
+    pub(super) async fn read_table_anew(&self) -> Result<(), Errno> {
+        let before = self.readings.begun.load(Ordering::Acquire);
+        let mut done = self.readings.done.lock().await;
+        if *done > before {
+            return Ok(());
+        }
+        let number = self.readings.begun.fetch_add(1, Ordering::AcqRel) + 1;
+        self.read_table().await?;
+        *done = number;
+        Ok(())
     }
 }

@@ -35,6 +35,7 @@ use self::controller::{RemoteController, SequenceController};
 use self::table::{SUPER_WIDTH, Table};
 
 pub(crate) use self::join::Joining;
+use self::join::TableReadings;
 pub(crate) use self::table::{NEXT_KEY, RANGES};
 
 /// Sequences reserved on disk at a time (`LUSTRE_SEQ_BATCH_WIDTH`).
@@ -57,6 +58,7 @@ pub(crate) struct Sequences {
     given: RwLock<Allocated>,
     /// Held while a reservation is written: no sequence is taken from it before it is durable.
     counter: tokio::sync::Mutex<Counter>,
+    readings: TableReadings,
 }
 
 /// Where the controller is.
@@ -165,7 +167,8 @@ impl Sequences {
         };
         let counter = tokio::sync::Mutex::new(Counter { next, reserved: next });
         let given = RwLock::new(Allocated::new(Vec::new(), 0));
-        let mut this = Self { index, table, controller, given, counter };
+        let readings = TableReadings::default();
+        let mut this = Self { index, table, controller, given, counter, readings };
         if this.is_controller() {
             this.of(u32::from(index), SeqRangeFlags::MDT)?;
         }

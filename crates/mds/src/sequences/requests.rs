@@ -47,7 +47,7 @@ impl Mdt {
         Ok(Outcome::ok(SeqQueryReply { seq_range, ..SeqQueryReply::default() }))
     }
 
-    /// FLD_QUERY: which server holds a sequence. What this MDT does not know it asks MDT0000.
+    /// FLD_QUERY: which server holds a sequence. What this MDT does not know it asks MDT0000 for.
     pub(crate) async fn fld_query(
         &self,
         context: &Context,
@@ -79,11 +79,12 @@ impl Mdt {
         if let Some(range) = self.sequences.find(sequence) {
             return Ok(range);
         }
-        let asked = self.sequences.controller.get().holder(sequence);
-        let clock = &*target.world().clock;
-        let range = within(clock, PATIENCE, asked).await.ok_or(Errno::EINPROGRESS)??;
-        self.sequences.table.learn(std::slice::from_ref(&range))?;
-        Ok(range)
+        if !self.sequences.is_controller() {
+            let clock = &*target.world().clock;
+            let read = self.sequences.read_table_anew();
+            within(clock, PATIENCE, read).await.ok_or(Errno::EINPROGRESS)??;
+        }
+        self.sequences.find(sequence).ok_or(Errno::ENOENT)
     }
 
     /// FLD_READ: the ranges of one target behind that which begins at `start`, or of all targets for the kind `ANY`; as

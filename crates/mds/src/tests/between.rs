@@ -28,6 +28,8 @@ pub(super) struct Between {
     sent: Mutex<Vec<Vec<UpdateType>>>,
     /// The next message with this is answered by an eviction, executed or not.
     evicts: Arc<Mutex<Option<(UpdateType, bool)>>>,
+    /// How often it was asked who has a sequence.
+    looked_up: AtomicU16,
 }
 
 /// What becomes of it when one of the two dies.
@@ -57,7 +59,13 @@ impl Between {
             held,
             places: tokio::sync::Semaphore::new(PLACES),
         });
-        Self { way, target, tag, committed, sent, evicts: Arc::default() }
+        let looked_up = AtomicU16::new(0);
+        Self { way, target, tag, committed, sent, evicts: Arc::default(), looked_up }
+    }
+
+    /// How often the other one was asked who has a sequence.
+    pub(super) fn looked_up(&self) -> u16 {
+        self.looked_up.load(Ordering::Acquire)
     }
 
     /// The next message of this kind is executed, or not; then the other one has evicted this one.
@@ -170,6 +178,9 @@ impl Channel for Between {
             Bulk::Source(pieces) => pieces.concat().into(),
             _ => Bytes::new(),
         };
+        if matches!(call.request, Request::FldQuery(_) | Request::FldRead(_)) {
+            self.looked_up.fetch_add(1, Ordering::AcqRel);
+        }
         if matches!(call.request, Request::OutUpdate(_)) {
             self.sent.lock().push(kinds(&call.request, &source));
         }

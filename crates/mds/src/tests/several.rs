@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sheen_rpc::ImportState;
 use sheen_store::{Attributes, FileKind, Store};
 use sheen_store_mem::{Commits, MemOptions, StoreMem};
@@ -199,6 +200,45 @@ fn every_mdt_says_which_one_has_a_sequence() {
             }
         }
         assert_eq!(second.mdt.sequences.find(thirds.start), Some(thirds), "remembered");
+    };
+    run(test, &world);
+}
+
+/// Each request that names an unknown sequence had MDT0000 asked: a client filled the connection to it, over which other
+/// clients' changes go.
+#[test]
+fn unknown_sequences_are_looked_up_for_all_that_wait_at_once() {
+    let world = TestWorld::new(419);
+    let inner = world.clone();
+    let test = async move {
+        let first = start(&inner, 0, manual()).await;
+        let second = start(&inner, 1, manual()).await;
+        let (at_first, way) = connect(&second, &first).await;
+        second.mdt.until_open().await;
+        inner.settle().await;
+        let before = way.looked_up();
+        let client = second.client("c").await.inner;
+        way.breaks();
+        let end = range_of(&first, 1, MDT).end;
+        let answers: Arc<Mutex<Vec<_>>> = Arc::default();
+        for number in 0..100 {
+            let (client, answers) = (client.clone(), Arc::clone(&answers));
+            let ask = async move {
+                let answer = holder(&client, end + number).await;
+                answers.lock().push((number, answer));
+            };
+            inner.world().tasks.spawn("asks", Box::pin(ask));
+        }
+        inner.settle().await;
+        // A range that is given out meanwhile is found.
+        assert_eq!(range_of(&first, 2, MDT).start, end);
+        way.is_there(&inner, at_first);
+        inner.sleep(Duration::from_secs(1)).await;
+        let answers = std::mem::take(&mut *answers.lock());
+        assert_eq!(answers.len(), 100);
+        assert!(answers.iter().all(|(_, answer)| *answer == Ok(2)), "{answers:?}");
+        assert!(way.looked_up() - before <= 2, "{} lookups", way.looked_up() - before);
+        assert_eq!(holder(&client, u64::MAX).await, Err(Errno::ENOENT));
     };
     run(test, &world);
 }

@@ -56,3 +56,63 @@ fn an_owner_and_a_client_wait_for_so_many_flocks() {
     bench.namespace.cancel_owner(NOW, 2, &mut bench.actions);
     waiting(bench.ask(client(2), flock(9999, 0, 0), pw, NONE));
 }
+
+/// The bytes that an owner has, with their modes.
+fn held(bench: &Bench, owner: u64) -> Vec<(u64, u64, LockMode)> {
+    let is_its =
+        |policy: &Policy| matches!(policy, Policy::Flock { owner: of, .. } if *of == owner);
+    let all = bench.namespace.dump(name(1)).into_iter();
+    let its = all.filter(|lock| is_its(&lock.desc.policy));
+    let its = its.filter_map(|lock| Some((lock.desc.policy.range(), lock.desc.granted?)));
+    let mut its: Vec<_> = its.map(|(range, mode)| (range.start, range.end, mode)).collect();
+    its.sort_unstable_by_key(|(start, ..)| *start);
+    its
+}
+
+/// A user gives up waiting for a lock in the moment in which it is granted: the cancel comes behind what other threads of the
+/// same owner have locked meanwhile, or the same one again.
+#[test]
+fn a_flock_that_is_given_up_at_its_grant_takes_no_other_one_along() {
+    let (pr, pw) = (LockMode::Pr, LockMode::Pw);
+    let scene = || {
+        let mut bench = Bench::new();
+        let (other, ..) = granted(bench.ask(client(1), flock(1, 0, 99), pw, NONE));
+        (bench, other)
+    };
+    // Alone it goes.
+    let (mut bench, other) = scene();
+    let late = waiting(bench.ask(client(2), flock(2, 10, 19), pw, NONE));
+    bench.cancel(client(1), other);
+    assert_eq!(bench.cancel(client(2), late), 1);
+    assert_eq!(held(&bench, 2), []);
+    // With a neighbour that was locked meanwhile, its own bytes go.
+    let (mut bench, other) = scene();
+    let late = waiting(bench.ask(client(2), flock(2, 10, 19), pw, NONE));
+    bench.cancel(client(1), other);
+    granted(bench.ask(client(2), flock(2, 20, 29), pw, NONE));
+    granted(bench.ask(client(2), flock(2, 0, 9), pw, NONE));
+    let next = waiting(bench.ask(client(3), flock(3, 15, 15), pw, NONE));
+    bench.completed();
+    assert_eq!(bench.cancel(client(2), late), 1);
+    assert_eq!(held(&bench, 2), [(0, 9, pw), (20, 29, pw)]);
+    assert_eq!(bench.completed(), [(next, NONE, true)], "another client gets them");
+    assert_eq!(bench.cancel(client(2), late), 0, "once");
+    assert_eq!(held(&bench, 2), [(0, 9, pw), (20, 29, pw)]);
+    // What was asked for again stays.
+    let (mut bench, other) = scene();
+    let late = waiting(bench.ask(client(2), flock(2, 10, 19), pw, NONE));
+    bench.cancel(client(1), other);
+    granted(bench.ask(client(2), flock(2, 10, 19), pw, NONE));
+    assert_eq!(bench.cancel(client(2), late), 0);
+    assert_eq!(held(&bench, 2), [(10, 19, pw)]);
+    // And what it had before it wanted more.
+    let mut bench = Bench::new();
+    let (other, ..) = granted(bench.ask(client(1), flock(1, 10, 19), pr, NONE));
+    granted(bench.ask(client(2), flock(2, 10, 19), pr, NONE));
+    let late = waiting(bench.ask(client(2), flock(2, 10, 19), pw, NONE));
+    bench.cancel(client(1), other);
+    assert_eq!(bench.cancel(client(2), late), 0);
+    assert_eq!(held(&bench, 2), [(10, 19, pw)], "until its owner unlocks it");
+    granted(bench.ask(client(2), flock(2, 10, 19), LockMode::Nl, NONE));
+    assert_eq!(held(&bench, 2), []);
+}
