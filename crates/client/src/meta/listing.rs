@@ -159,7 +159,7 @@ impl Meta {
     /// The directory that a directory is in, as far as names were looked up; itself if none was. No RPC: what `..` is listed as
     /// is worth no request, which a program that may list the directory need not have the right to.
     fn directory_above(&self, directory: &Inode) -> Fid {
-        let above = directory.state().names.seen.first().map(|(parent, _)| *parent);
+        let above = directory.state().names.seen.first().map(|seen| seen.parent);
         let above = above.and_then(|parent| self.cache.inodes.by_node(parent));
         above.map_or(directory.fid, |above| above.fid)
     }
