@@ -335,7 +335,7 @@ impl FileSystem {
         self.release_after(handle, flock, &mut std::future::ready(())).await
     }
 
-    /// The same; the handle is used until `last_use` returns. Locks are released before that.
+    /// As [`FileSystem::release`]; the handle is used until `last_use` returns. Locks are released before that.
     ///
     /// # Errors
     /// As [`FileSystem::release`].

@@ -133,7 +133,7 @@ impl FileSystem {
         self.make_unseen(who, (parent, name), mode, NewNode::WishedDirectory(wish)).await
     }
 
-    /// The same; a directory that is there is split, or merged, to so many stripes as are wished. Its MDT moves its names after
+    /// As [`FileSystem::make_wished_directory`]; a directory that is there is split, or merged, to so many stripes as are wished. Its MDT moves its names after
     /// this call. Up to three RPCs.
     ///
     /// # Errors

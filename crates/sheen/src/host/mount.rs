@@ -120,7 +120,7 @@ pub(crate) fn run(options: &Mount) -> Result<(), Fault> {
     perform(options, &settings)
 }
 
-/// The same as mount(8) wants it of the programs that it calls.
+/// Mounts as mount(8) wants it of the programs that it calls.
 pub(crate) fn run_as_helper(options: &Mount) -> Result<(), Fault> {
     let settings = options.settings().map_err(mount_helper::misused)?;
     perform(options, &settings).map_err(mount_helper::failed)

@@ -18,7 +18,7 @@ enum Effect {
     Flags(MountFlags, MountFlags),
     /// Something of the client.
     Set(fn(&mut Settings)),
-    /// The same with a value; `None` if it is none.
+    /// Something of the client, by a value; `None` if it is none.
     Take(fn(&mut Settings, &str) -> Option<()>),
     /// It is always so, or only mount(8) and systemd look at it.
     Nothing,
@@ -254,7 +254,7 @@ impl Settings {
         Self::new(is_root).and(options, is_root, false)
     }
 
-    /// The same; `sloppy`: what is unknown is ignored (`mount -s`).
+    /// As [`Self::parse`], but what is unknown is ignored (`mount -s`).
     pub(super) fn parse_sloppy(options: &str, is_root: bool) -> Result<Self, Fault> {
         Self::new(is_root).and(options, is_root, true)
     }

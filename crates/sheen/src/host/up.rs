@@ -34,7 +34,7 @@ const TIMEOUT: u64 = 20;
 /// Seconds that a restarted server waits for clients where all are on this machine: those that live come back within
 /// two.
 const RECOVERY: u64 = 15;
-/// The same where clients on other machines may be: a client of Lustre tries again every 25 seconds once the servers
+/// Seconds that a restarted server waits where clients on other machines may be: a client of Lustre tries again every 25 seconds once the servers
 /// are gone for long. Less than a mount waits (`mount::TIMEOUT`), which is let in only after that.
 const RECOVERY_LISTENING: u64 = 45;
 

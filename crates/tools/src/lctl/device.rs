@@ -130,7 +130,7 @@ pub(super) fn abort_recovery(spec: Option<&str>) -> Result<(), Fault> {
     abort("abort_recovery", spec, None)
 }
 
-/// The same of MDTs that are clients of a target. With one MDT an MDT has none, and its recovery goes on.
+/// Ends the recovery of a target for MDTs that are its clients. With one MDT an MDT has none, and its recovery goes on.
 pub(super) fn abort_recovery_mdt(spec: Option<&str>) -> Result<(), Fault> {
     abort("abort_recovery_mdt", spec, Some("mdt"))
 }

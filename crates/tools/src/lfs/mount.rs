@@ -127,7 +127,7 @@ impl Mount {
         Self::all_at(|_| true)
     }
 
-    /// The same of those mount points that are `wanted`.
+    /// As [`Mounts::all`], of those mount points that are `wanted`.
     fn all_at(wanted: impl Fn(&Path) -> bool) -> Mounts {
         let mount = |mut process: Client| {
             let text = command(&mut process, MOUNT_INFO, &[]).ok()?;
