@@ -96,7 +96,7 @@ pub(crate) struct Up {
     /// Size of each new target in KiB [default: the size of the disk]
     #[arg(long, value_name = "KB")]
     device_size: Option<u64>,
-    /// How the bytes of new files are spread in a file system that is made now [default: small-files; lustre with
+    /// Default layout of files, for a new file system [default: small-files; lustre with
     /// --device-size]
     #[arg(long, value_enum, value_name = "LAYOUT")]
     layout: Option<FirstLayout>,
