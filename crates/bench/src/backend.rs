@@ -9,8 +9,6 @@ use std::sync::Arc;
 
 use sheen_types::Errno;
 
-use crate::posix::parent;
-
 /// Bytes to which buffers are aligned: what `O_DIRECT` asks for on every file system.
 pub const ALIGNMENT: usize = 4096;
 
@@ -272,6 +270,15 @@ impl Deref for Buffer {
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.start + self.length]
+    }
+}
+
+/// The directory of `path`.
+pub(crate) fn parent(path: &str) -> &str {
+    match path.trim_end_matches('/').rsplit_once('/') {
+        None => ".",
+        Some(("", _)) => "/",
+        Some((parent, _)) => parent,
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) enum Packet {
     /// Rank, seed and place in the transfer.
     #[default]
     Timestamp,
-    /// The same, and where in the file.
+    /// Rank, seed and place in the transfer, and where in the file.
     Offset,
     /// Nothing that a compressor finds, and where in the file.
     Incompressible,

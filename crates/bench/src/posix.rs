@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use sheen_types::Errno;
 
-use crate::backend::{Backend, File, Open, Space, Stat, Worker};
+use crate::backend::{Backend, File, Open, Space, Stat, Worker, parent};
 
 /// Modes of what benchmarks make: those of mdtest and IOR.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o664);
@@ -151,15 +151,6 @@ impl Worker for PosixWorker {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let there = rustix::fs::open(path, flags, Mode::empty()).map_err(errno)?;
         rustix::fs::syncfs(there).map_err(errno)
-    }
-}
-
-/// The directory of `path`.
-pub(crate) fn parent(path: &str) -> &str {
-    match path.trim_end_matches('/').rsplit_once('/') {
-        None => ".",
-        Some(("", _)) => "/",
-        Some((parent, _)) => parent,
     }
 }
 

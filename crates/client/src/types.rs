@@ -385,6 +385,28 @@ pub enum Stale {
     Pages(Extent),
 }
 
+/// A name in a directory, as the kernel's dentry of it has both: of what is kept and looked up by. A call has the two as one
+/// argument, `(parent, name)`, which takes them apart where it begins.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Dentry {
+    /// The directory's node.
+    pub(crate) parent: NodeId,
+    /// The name.
+    pub(crate) name: Name,
+}
+
+impl Dentry {
+    /// Of `name` in `parent`.
+    pub(crate) fn new(parent: NodeId, name: &Name) -> Self {
+        Self { parent, name: name.clone() }
+    }
+
+    /// Whether it is that of `name` in `parent`.
+    pub(crate) fn is(&self, parent: NodeId, name: &Name) -> bool {
+        self.parent == parent && self.name == *name
+    }
+}
+
 /// A name that the kernel must not go on using: it may now name something else, or nothing, or something instead of
 /// nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]

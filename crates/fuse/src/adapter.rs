@@ -22,7 +22,7 @@ use crate::credentials::Groups;
 use crate::gate::Gate;
 use crate::jobs::Jobs;
 use crate::kernel::Kernel;
-use crate::mount::{FileLocks, FuseMountOptions};
+use crate::mount_options::{FileLocks, FuseMountOptions};
 use crate::pending_sizes::PendingSizes;
 use crate::questions::Questions;
 use crate::signals::Waits;

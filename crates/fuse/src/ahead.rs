@@ -9,7 +9,7 @@
 use std::path::Path;
 
 use crate::kernel_mount::newest_at;
-use crate::mount::table_of;
+use crate::mount_table::table_of;
 
 /// Has the kernel read `bytes` ahead on what is mounted at `path` (canonical). After `FUSE_INIT`, whose
 /// answer would lower it again.

@@ -42,7 +42,7 @@ pub(crate) fn errno(errno: Errno) -> Errno {
     shown
 }
 
-/// A legal name. `.` and `..` are none: [`crate::exported`] takes them.
+/// A legal name. `.` and `..` are none: `adapter::calls::exported` takes them.
 pub(crate) fn name(text: &OsStr) -> Result<Name, Errno> {
     Name::new(text.as_bytes()).map_err(|error| match error {
         NameError::TooLong => Errno::ENAMETOOLONG,

@@ -10,7 +10,7 @@ use sheen_fuse_wire::{Config, Running, Session};
 use crate::adapter::Adapter;
 use crate::busy::BusyDirectories;
 use crate::kernel::Kernel;
-use crate::mount::FuseMountOptions;
+use crate::mount_options::FuseMountOptions;
 
 /// A file system that answers what comes over a descriptor.
 pub struct Serving(Running);

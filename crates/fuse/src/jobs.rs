@@ -35,7 +35,7 @@ const NO_JOBS: [&str; 9] =
 
 /// How long a process is asked anew each time: it may be about to become another program.
 const YOUNG: Duration = Duration::from_millis(100);
-/// The same of one that has not changed.
+/// How long a process is asked anew each time that has not changed.
 const FRESH_MAX: Duration = Duration::from_secs(1);
 /// Processes remembered; beyond this all are forgotten.
 const PROCESSES_MAX: usize = 4096;

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use sheen_types::Nid;
 
-use crate::mount::{KIND, mounts, shown_path, table_of};
+use crate::mount_table::{KIND, mounts, shown_path, table_of};
 
 /// A mount as the kernel knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,9 +17,9 @@
 //!   those of killed processes, `write_backs` answers the kernel's own early, `gate` leaves them to the next process;
 //! - notifications of the kernel: `kernel` says what must go, `notices` delivers, `busy` and `blocked` say where the
 //!   kernel waits itself, `raise`, `raise_threads` and `pending_sizes` keep its sizes right;
-//! - the mount: `mount`, `kernel_mount`, `device`, `threads`, `alive`, `ahead`; `memory` and `resuming` for the next process;
+//! - the mount: `mount`, `mount_options`, `mount_table`, `kernel_mount`, `device`, `threads`, `alive`, `ahead`; `memory` and `resuming` for the next process;
 //! - requests that are no calls of POSIX, or odd ones: `control`, `advice`, `new_directory`, `questions`, `jobs`, `environments`,
-//!   `special`, `exported`;
+//!   `special`, `adapter::calls::exported`;
 //! - `selinux`: what is done where the kernel asks for security labels.
 
 mod adapter;
@@ -35,13 +35,14 @@ mod credentials;
 mod device;
 mod drive;
 mod environments;
-mod exported;
 mod gate;
 mod jobs;
 mod kernel;
 mod kernel_mount;
 mod memory;
 mod mount;
+mod mount_options;
+mod mount_table;
 mod new_directory;
 mod notices;
 mod pending_sizes;
@@ -62,8 +63,9 @@ pub use jobs::Jobs;
 pub use kernel_mount::{KernelMount, Marks, UnmountError};
 pub use memory::{Found, KeeperMemory};
 pub use mount::{
-    FileLocks, FuseMount, FuseMountError, FuseMountOptions, Handover, Resumed, can_resume,
-    check_device, is_mount_point, mount, resume, table_of,
+    FuseMount, FuseMountError, Handover, Resumed, can_resume, check_device, mount, resume,
 };
+pub use mount_options::{FileLocks, FuseMountOptions};
+pub use mount_table::{is_mount_point, table_of};
 pub use new_directory::{MoveName, make_directory, migrate_name, remove_entry};
 pub use questions::{Questions, question};

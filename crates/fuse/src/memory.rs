@@ -184,7 +184,7 @@ impl KeeperMemory {
         std::net::Ipv4Addr::from_bits(self.load(head::ADDRESS) as u32)
     }
 
-    /// Sets that.
+    /// Sets the address of the client's node.
     pub fn set_address(&self, address: std::net::Ipv4Addr) {
         self.store(head::ADDRESS, address.to_bits().into());
     }

@@ -1,10 +1,9 @@
 //! Mounting, and what can be wrong with it.
 
-use std::ffi::{CString, OsString};
+use std::ffi::CString;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,17 +14,16 @@ use rustix::process::{getgid, getuid};
 use sheen_client::posix::{Audience, FileSystem, NodeId};
 use sheen_fuse_wire::{Config, HELPER, Running, Session, mount_by_helper};
 use sheen_types::Errno;
-use sheen_types::text::{bytes_of_shown, shown, with_octal};
 
 use crate::adapter::Adapter;
 use crate::ahead;
 use crate::busy::BusyDirectories;
 use crate::gate::Gate;
-use crate::jobs::Jobs;
 use crate::kernel::Kernel;
 use crate::kernel_mount::KernelMount;
 use crate::memory::KeeperMemory;
-use crate::questions::Questions;
+use crate::mount_options::FuseMountOptions;
+use crate::mount_table::{KIND, is_mount_point, shown_path};
 use crate::resuming;
 use crate::threads::Threads;
 use crate::write_backs::WriteBacks;
@@ -43,49 +41,8 @@ const BACKGROUND_REQUESTS: u16 = 64;
 /// much around them, too, so more than that would cost them.
 const READ_AHEAD_BYTES: u32 = 1 << 20;
 
-/// The type that the kernel's tables show, by which mount(8) finds `mount.fuse.lustre`.
-pub(crate) const KIND: &str = "fuse.lustre";
 /// What follows `fuse.` in it.
 const SUBTYPE: &str = "lustre";
-
-/// What `flock(2)` and `fcntl(2)` locks are worth.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FileLocks {
-    /// They go to the server (`-o flock`).
-    #[default]
-    Shared,
-    /// They exclude programs of this mount alone (`-o localflock`).
-    Local,
-    /// There are none: `ENOSYS` (`-o noflock`).
-    Refused,
-}
-
-/// How to mount.
-#[derive(Clone, Debug)]
-pub struct FuseMountOptions {
-    /// What `/proc/mounts` shows as the device: `MGSNID:/fsname`.
-    pub source: String,
-    /// What the kernel does of mount(8)'s options, and shows; only root may leave `NOSUID` and `NODEV` out.
-    pub flags: MountFlags,
-    /// What security modules of the kernel take: `context=CONTEXT` and the like. Of root alone.
-    pub contexts: Vec<String>,
-    /// Mount where something is mounted already.
-    pub over: bool,
-    /// Other users may use the mount; for users that are not root this needs `user_allow_other` in
-    /// `/etc/fuse.conf`.
-    pub allow_other: bool,
-    /// The kernel checks modes and access lists, too, before it asks: the one way to have it do so of pipes,
-    /// sockets and devices.
-    pub judge: bool,
-    /// What file locks are worth.
-    pub locks: FileLocks,
-    /// Whose jobs requests are.
-    pub jobs: Arc<Jobs>,
-    /// Who answers what any user asks about the mount.
-    pub questions: Questions,
-    /// Where it is kept what the mount's next process needs.
-    pub memory: Option<Arc<KeeperMemory>>,
-}
 
 /// What an earlier process of the mount has left.
 pub struct Resumed {
@@ -93,23 +50,6 @@ pub struct Resumed {
     pub device: OwnedFd,
     /// The inodes that the kernel knows from it.
     pub nodes: Vec<NodeId>,
-}
-
-impl Default for FuseMountOptions {
-    fn default() -> Self {
-        Self {
-            source: String::new(),
-            flags: MountFlags::NOSUID | MountFlags::NODEV,
-            contexts: Vec::new(),
-            over: false,
-            allow_other: false,
-            judge: false,
-            locks: FileLocks::default(),
-            jobs: Arc::default(),
-            questions: Questions::default(),
-            memory: None,
-        }
-    }
 }
 
 /// Why a mount could not be made.
@@ -172,11 +112,6 @@ impl fmt::Display for FuseMountError {
             Self::Refused(path, error) => write!(out, "cannot mount {}: {error}", shown_path(path)),
         }
     }
-}
-
-/// A path as messages have it.
-pub(crate) fn shown_path(path: &Path) -> String {
-    shown(path.as_os_str().as_bytes())
 }
 
 impl std::error::Error for FuseMountError {}
@@ -417,29 +352,6 @@ pub fn check_device() -> Result<(), FuseMountError> {
 fn helper_exists() -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(HELPER).is_file())
-}
-
-/// Whether the kernel lists `path` as a mount point in this process's namespace; compares names, asks no file
-/// system.
-#[must_use]
-pub fn is_mount_point(path: &Path) -> bool {
-    self::mounts(&table_of("self")).any(|(_, point)| point == path)
-}
-
-/// The `mountinfo` of a process: empty if it may not be read. A mount point may have any bytes, whichever user mounts there:
-/// what is no UTF-8 is octal.
-#[must_use]
-pub fn table_of(process: &str) -> String {
-    let table = std::fs::read(format!("/proc/{process}/mountinfo")).unwrap_or_default();
-    with_octal(&table)
-}
-
-/// Device (`MAJOR:MINOR`) and mount point of each line of a `mountinfo`.
-pub(crate) fn mounts(mountinfo: &str) -> impl Iterator<Item = (&str, PathBuf)> {
-    mountinfo.lines().filter_map(|line| {
-        let mut fields = line.split(' ').skip(2);
-        Some((fields.next()?, OsString::from_vec(bytes_of_shown(fields.nth(1)?.as_bytes())).into()))
-    })
 }
 
 fn config() -> Config {

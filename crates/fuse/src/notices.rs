@@ -145,14 +145,14 @@ impl Lane {
 }
 
 #[derive(Default)]
-struct State {
+struct Queues {
     queues: HashMap<Subject, Queue>,
     lanes: [Lane; LANES],
 }
 
 /// The notices of one mount.
 pub(crate) struct Notices<D> {
-    state: Mutex<State>,
+    state: Mutex<Queues>,
     more: [Condvar; LANES],
     busy: Arc<BusyDirectories>,
     threads: Threads,
@@ -268,7 +268,7 @@ impl<D: Deliver> Notices<D> {
         }
     }
 
-    fn start(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, subject: Subject) {
+    fn start(self: &Arc<Self>, state: &mut MutexGuard<'_, Queues>, subject: Subject) {
         let Some(queue) = state.queues.get_mut(&subject) else { return };
         queue.is_running = true;
         queue.since = Some(Instant::now());
@@ -283,7 +283,7 @@ impl<D: Deliver> Notices<D> {
 
     /// Has a thread more for what is ready, if that needs one. There may be none to be had: what is ready
     /// keeps its place then, and this is tried again soon.
-    fn grow(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, number: usize) {
+    fn grow(self: &Arc<Self>, state: &mut MutexGuard<'_, Queues>, number: usize) {
         let lane = &mut state.lanes[number];
         if !lane.needs_thread(THREADS_MAX[number]) {
             return;
@@ -326,7 +326,7 @@ impl<D: Deliver> Notices<D> {
         }
     }
 
-    fn serve(&self, state: &mut MutexGuard<'_, State>, subject: Subject, thread: &Arc<Status>) {
+    fn serve(&self, state: &mut MutexGuard<'_, Queues>, subject: Subject, thread: &Arc<Status>) {
         let Some(queue) = state.queues.get_mut(&subject) else { return };
         let round = queue.take_round();
         queue.thread = Some(Arc::clone(thread));

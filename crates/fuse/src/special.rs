@@ -16,7 +16,7 @@ use sheen_client::posix::{
 use sheen_fuse_wire::INodeNo;
 use sheen_types::Errno;
 
-use crate::mount::FuseMountOptions;
+use crate::mount_options::FuseMountOptions;
 
 /// What a stranger's number has more than the file's own, which never has all of it.
 const STRANGERS: u64 = NodeId::UNUSED_BITS;

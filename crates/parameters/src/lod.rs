@@ -88,7 +88,7 @@ const SETTINGS: &[(&str, Show, Change)] = &[
 type ShowDirectories = fn(&DirectorySettings) -> String;
 type ChangeDirectories = fn(&mut DirectorySettings, &str) -> Result<(), Errno>;
 
-/// The same, of directories with stripes.
+/// Parameters of directories with stripes: name, how it is shown, how it is set.
 const OF_DIRECTORIES: &[(&str, ShowDirectories, ChangeDirectories)] = &[
     (
         "mdt_hash",
@@ -130,7 +130,7 @@ fn count(text: &str) -> Result<u64, Errno> {
     u64::try_from(values::signed_of_any_base(text)?).map_err(|_| Errno::ERANGE)
 }
 
-/// The same, of files that are made to be appended to.
+/// Parameters of files that are made to be appended to: name, how it is shown, how it is set.
 const APPENDING: &[(&str, Show, Change)] = &[
     (
         "append_stripe_count",

@@ -168,7 +168,7 @@ impl MountState {
         self.osts.all().iter().any(|(_, osc)| osc.checksums())
     }
 
-    /// Sets that for all.
+    /// Sets whether data goes with checksums, to all OSTs.
     pub(super) fn set_checksums(&self, on: bool) {
         self.osts.all().iter().for_each(|(_, osc)| osc.set_checksums(on));
     }
@@ -187,7 +187,7 @@ impl MountState {
         }
     }
 
-    /// The same of one; `None` if it did not answer.
+    /// What one target said of its space, as [`Self::statfs_believed`]; `None` if it did not answer.
     pub(super) fn statfs_of(&self, target: &api::MountTarget) -> Option<api::TargetStatfs> {
         let all = self.statfs_believed();
         let found = all.iter().find(|stat| (stat.kind, stat.index) == (target.kind, target.index));

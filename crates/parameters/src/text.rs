@@ -50,7 +50,7 @@ impl Since {
         self.times(25)
     }
 
-    /// The same as YAML has them.
+    /// The times at the head of a table, as YAML has them.
     pub(super) fn header_in_yaml(&self) -> String {
         times_between(*self.0.lock(), today(), 13, ":", "")
     }

@@ -26,7 +26,7 @@ pub(super) fn number_of_any_base(text: &str) -> Result<u64, Errno> {
     plain(digits, base)
 }
 
-/// The same with a sign.
+/// A number in any of these bases, with a sign.
 pub(super) fn signed_of_any_base(text: &str) -> Result<i64, Errno> {
     match text.trim().strip_prefix('-') {
         Some(rest) if !rest.starts_with('+') => {
@@ -70,7 +70,7 @@ pub(super) fn bytes(text: &str, unit: u64) -> Result<u64, Errno> {
     sized(text.trim(), unit, None)
 }
 
-/// The same, or a percentage of `total`; never more than that.
+/// As [`bytes`], or a percentage of `total`; never more than that.
 pub(super) fn bytes_of(text: &str, unit: u64, total: u64) -> Result<u64, Errno> {
     within(sized(text.trim(), unit, Some(total))?, 0, total)
 }

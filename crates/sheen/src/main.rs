@@ -51,7 +51,7 @@ enum Tool {
     Salvage(host::Salvage),
     Server(host::Server),
     Mount(host::Mount),
-    /// As mount(8) calls it for the types lustre and fuse.lustre: like `sheen mount`, with mount(8)'s exit codes
+    /// Helper of mount(8) for the types lustre and fuse.lustre: `sheen mount` with mount(8)'s exit codes
     #[command(name = "mount.lustre", alias = "mount.fuse.lustre")]
     MountHelper(host::Mount),
     #[command(name = "umount.lustre", alias = "umount.fuse.lustre")]

@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -32,12 +33,23 @@ pub(crate) fn parse<T: Parser>(words: Vec<OsString>) -> Result<T, ExitCode> {
                 let text = error.render().to_string();
                 let version = error.kind() == Kind::DisplayVersion;
                 let tool = text.strip_prefix("sheen-").filter(|_| version);
-                text_out(tool.unwrap_or(&text));
+                text_out(&by_name(tool.unwrap_or(&text), std::env::args_os().next()));
                 ExitCode::SUCCESS
             }
             _ => fault(&T::command(), &words, &error).report(),
         }
     })
+}
+
+/// A help text, by the name that the program was called by: a link's name is the tool's, as in Lustre's manual pages.
+fn by_name(help: &str, called: Option<OsString>) -> String {
+    let called = called.and_then(|path| Path::new(&path).file_name()?.to_str().map(str::to_owned));
+    match called {
+        Some(name) => {
+            help.replacen(&format!("Usage: sheen {name} "), &format!("Usage: {name} "), 1)
+        }
+        None => help.to_owned(),
+    }
 }
 
 /// The names of the tool and its subcommand in `words`, as far as they exist.
@@ -171,5 +183,18 @@ fn text_of(error: &clap::Error, kind: ContextKind) -> Option<String> {
         ContextValue::String(text) => Some(text.clone()),
         ContextValue::Strings(texts) => Some(texts.join(" ")),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_names_a_tool_as_it_was_called() {
+        let help = "Check whether servers answer\n\nUsage: sheen lfs check [OPTIONS]\n";
+        let called = |path: &str| by_name(help, Some(path.into()));
+        assert_eq!(called("/usr/bin/sheen"), help);
+        assert!(called("/usr/bin/lfs").contains("Usage: lfs check [OPTIONS]"));
     }
 }

@@ -5,7 +5,9 @@
 //! is given; it has no node, no target and no client of its own. `sheen` parses the command line and calls
 //! the `run` of the tool.
 
+mod command;
 pub mod dump;
+mod home;
 pub mod interrupt;
 pub mod lctl;
 pub mod lfs;

@@ -80,7 +80,7 @@ pub fn shown(text: &str) -> String {
     text::shown(text.as_bytes())
 }
 
-/// The same of a path, for messages. What scripts read has its bytes as they are.
+/// A path that another user may have chosen, for messages. What scripts read has its bytes as they are.
 pub fn shown_path(path: impl AsRef<OsStr>) -> String {
     text::shown(path.as_ref().as_bytes())
 }

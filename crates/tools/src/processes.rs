@@ -3,17 +3,15 @@
 use sheen_control::{Client, ControlReply, ControlRequest, run_folder};
 use sheen_types::Errno;
 
-use crate::origins::{self, Home};
-
-/// Why a command failed: an errno, and one line from the process.
-pub type Failure = (Errno, String);
+pub use crate::command::{Failure, command};
+use crate::home::{self, Home};
 
 /// All processes of this machine that we may talk to; if one MGS's are meant (`origins`), those.
 pub fn all() -> Vec<Client> {
     let uid = rustix::process::geteuid();
     let mut all = Client::all(&run_folder(uid.is_root(), uid.as_raw()));
-    if let Some(chosen) = origins::chosen() {
-        all.retain_mut(|process| origins::home(process).is_some_and(|home| home.is(&chosen)));
+    if let Some(chosen) = home::chosen() {
+        all.retain_mut(|process| home::home(process).is_some_and(|home| home.is(&chosen)));
     }
     all
 }
@@ -27,24 +25,21 @@ pub fn ask_all(question: &ControlRequest) -> Vec<ControlReply> {
 /// As [`ask_all`], with where each process belongs.
 pub(crate) fn ask_each(question: &ControlRequest) -> Vec<(Option<Home>, ControlReply)> {
     let answer = |mut process: Client| {
-        let home = origins::home(&mut process);
+        let home = home::home(&mut process);
         Some((home, process.ask(question).ok()?))
     };
     all().into_iter().filter_map(answer).collect()
 }
 
-/// Runs a named command in one process.
-pub fn command(process: &mut Client, name: &str, arguments: &[&str]) -> Result<String, Failure> {
-    let arguments = arguments.iter().map(|&word| word.to_owned()).collect();
-    let question = ControlRequest::Command { name: name.to_owned(), arguments };
-    match process.ask(&question) {
-        Ok(ControlReply::Text(text)) => Ok(text),
-        Ok(ControlReply::Failed { errno, message }) => Err((Errno(errno), message)),
-        Ok(other) => Err((Errno::EPROTO, format!("unexpected answer to {name}: {other:?}"))),
-        Err(error) => {
-            Err((Errno::ENODEV, format!("{} does not answer: {error}", process.path().display())))
+/// The values of parameters in each process that has some.
+pub(crate) fn parameters(pattern: &str) -> Vec<Vec<(String, String)>> {
+    let shown = |answer| match answer {
+        ControlReply::Shown(shown) => {
+            shown.into_iter().map(|shown| (shown.name, shown.value)).collect()
         }
-    }
+        _ => Vec::new(),
+    };
+    ask_all(&ControlRequest::Get { pattern: pattern.to_owned() }).into_iter().map(shown).collect()
 }
 
 /// Runs a named command in every process that has it: its texts, or the first failure if no

@@ -12,7 +12,8 @@ use clap::Args;
 use sheen_control::Client;
 use sheen_types::Errno;
 
-use crate::origins::{self, Home};
+use crate::home::{self, Home};
+use crate::origins;
 use crate::output::{self, Fault};
 use crate::{interrupt, processes};
 use sheen_control::api::{self, ScrubAnswer, ScrubRequest, ScrubState};
@@ -102,7 +103,7 @@ fn places(options: &Scrub) -> Result<Vec<Place>, Fault> {
             if is_meant(&name, &directory)
                 && let Ok(mut process) = Client::connect(&socket)
             {
-                let home = origins::home(&mut process);
+                let home = home::home(&mut process);
                 let place =
                     Place { name: name.clone(), process, heard: 0, state: ScrubState::default() };
                 found.entry(name).or_insert_with(Vec::new).push((home, place));

@@ -125,9 +125,9 @@ fn move_about(
 /// The file on both mounts, and what it must hold.
 struct Subject {
     files: [File; 2],
-    /// The same, to append.
+    /// The file, opened to append.
     ends: [File; 2],
-    /// The same, to read.
+    /// The file, opened to read.
     readers: [File; 2],
     bytes: Vec<u8>,
     random: Random,

@@ -221,6 +221,7 @@ impl Params {
         Ok(())
     }
 
+    /// When a test begins and ends, and which ranks are late.
     fn set_timing(&mut self, name: &str, value: &str) -> Result<(), String> {
         match name.to_ascii_lowercase().as_str() {
             "deadlineforstonewalling" => self.deadline = number(name, value)?,
@@ -232,6 +233,14 @@ impl Params {
             "intertestdelay" => self.delay = number(name, value)?,
             "interiodelay" => self.transfer_delay = number(name, value)?,
             "outlierthreshold" => self.outlier = number(name, value)?,
+            _ => return self.set_output(name, value),
+        }
+        Ok(())
+    }
+
+    /// What is written into the files, and what is reported of the test.
+    fn set_output(&mut self, name: &str, value: &str) -> Result<(), String> {
+        match name.to_ascii_lowercase().as_str() {
             "settimestampsignature" => self.signature = number(name, value)?,
             "datapackettype" => self.packet = Packet::named(value)?,
             "summaryalways" => self.summary_always = truth(name, value)?,

@@ -33,7 +33,7 @@ pub enum MetadataTest {
 pub enum Work {
     /// Operations on files in the prepared directories, thread i in directory i modulo their number.
     Metadata {
-        /// Which.
+        /// Which operation.
         test: MetadataTest,
         /// How many at once.
         threads: u32,

@@ -44,7 +44,7 @@ pub(crate) struct Options {
     layer: Option<String>,
 }
 
-/// The same with everything said.
+/// The options of the survey, where none is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
     threads: Vec<u32>,

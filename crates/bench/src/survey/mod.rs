@@ -106,7 +106,7 @@ fn setting<T: FromStr + Clone>(
     }
 }
 
-/// The same for texts.
+/// What an option says, or the environment: a text, which nothing stands for.
 fn text(option: Option<&String>, variable: Variable, name: &str) -> Option<String> {
     option.cloned().or_else(|| variable(name)).filter(|text| !text.is_empty())
 }

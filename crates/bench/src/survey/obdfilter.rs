@@ -51,7 +51,7 @@ pub(crate) struct Options {
     sync: Option<u8>,
 }
 
-/// The same with everything said.
+/// The options of the survey, where none is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
     rows: Vec<Shape>,

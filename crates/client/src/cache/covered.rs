@@ -13,7 +13,7 @@ use sheen_types::{HashSet, InodeBits, MdtIndex, Name};
 use super::dir_pages::DirPages;
 use super::inode::{LayoutState, Xattrs};
 use crate::locks::LockReference;
-use crate::types::NodeId;
+use crate::types::Dentry;
 
 /// A value that one bit covers.
 #[derive(Default)]
@@ -41,7 +41,7 @@ pub(super) struct CoveredState {
 pub(super) struct UnderLookup {
     /// The names that were seen under this lock, or one before it without a gap. Another name may be gone though
     /// the inode is covered.
-    pub(super) names: Vec<(NodeId, Name)>,
+    pub(super) names: Vec<Dentry>,
 }
 
 /// What `UPDATE` covers.

@@ -125,7 +125,7 @@ impl Chunk {
         Self { start, end, entries, stripes }
     }
 
-    /// The same of several readings of each stripe, of which the later ones are first: each name once, as the first of
+    /// Merges several readings of each stripe, of which the later ones are first: each name once, as the first of
     /// them has it. Nothing of it is of use for the next chunk.
     pub(crate) fn merge_moving(
         start: u64,

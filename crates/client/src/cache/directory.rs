@@ -10,7 +10,7 @@ use super::limits::ABSENT_NAMES_MAX;
 use super::names::{CacheEpoch, DirectoryNames, DirectoryRead, NameChange, NameHash, NameHasher};
 use super::own_changes::OwnChangesSeen;
 use super::striping::{DefaultStriping, Striping};
-use crate::types::{FileType, NodeId};
+use crate::types::{Dentry, FileType, NodeId};
 
 /// What only a directory has.
 #[derive(Default)]
@@ -34,7 +34,7 @@ pub(crate) struct DirectoryState {
     /// The inode whose place it took was open.
     pub(crate) was_open: bool,
     /// By which name it was seen last, there still or not.
-    pub(crate) last_name: Option<Box<(NodeId, Name)>>,
+    pub(crate) last_name: Option<Box<Dentry>>,
     /// How those are to lie that are made in it.
     pub(crate) default: DefaultStriping,
     /// Whether a lock covers that.
@@ -44,9 +44,9 @@ pub(crate) struct DirectoryState {
 impl DirectoryState {
     /// Notes a name of the directory itself.
     pub(super) fn note_name(&mut self, parent: NodeId, name: &Name) {
-        let is_known = self.last_name.as_ref().is_some_and(|it| it.0 == parent && it.1 == *name);
+        let is_known = self.last_name.as_ref().is_some_and(|it| it.is(parent, name));
         if !is_known {
-            self.last_name = Some(Box::new((parent, name.clone())));
+            self.last_name = Some(Box::new(Dentry::new(parent, name)));
         }
     }
 
@@ -85,7 +85,7 @@ impl InodeState {
             && self.file_type() == Some(FileType::Directory)
             && !self.directory.removed
             && self.directory.moved_to.is_none()
-            && self.directory.last_name.as_ref().is_some_and(|it| it.0 == parent && it.1 == *name)
+            && self.directory.last_name.as_ref().is_some_and(|it| it.is(parent, name))
     }
 
     /// It takes the place of the directory `former`, with what the kernel keeps of that: it is notified when a lock on either is

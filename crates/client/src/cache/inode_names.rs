@@ -4,13 +4,13 @@ use sheen_types::{MdtIndex, Name};
 
 use super::InodeState;
 use super::limits::KEPT_NAMES_MAX;
-use crate::types::{FileType, NodeId};
+use crate::types::{Dentry, FileType, NodeId};
 
 /// The names of an inode.
 #[derive(Default)]
 pub(crate) struct InodeNames {
     /// By which it was looked up, there still or not.
-    pub(crate) seen: Vec<(NodeId, Name)>,
+    pub(crate) seen: Vec<Dentry>,
     /// Those of them that the kernel may keep, at most [`KEPT_NAMES_MAX`] and what we have renamed.
     kept: Vec<KeptName>,
     /// This client has renamed it, and its new name was not looked up since: the kernel, which moved the name
@@ -21,16 +21,9 @@ pub(crate) struct InodeNames {
 /// A name that the kernel may use until it is notified.
 #[derive(Clone)]
 struct KeptName {
-    parent: NodeId,
-    name: Name,
+    dentry: Dentry,
     /// How often a lock on the inode had been lost when the kernel got it.
     since: u32,
-}
-
-impl KeptName {
-    fn is(&self, parent: NodeId, name: &Name) -> bool {
-        self.parent == parent && self.name == *name
-    }
 }
 
 impl InodeNames {
@@ -44,8 +37,7 @@ impl InodeNames {
 impl InodeState {
     /// Whether it is the inode that `name` in `parent` stands for, as locks guarantee.
     pub(crate) fn is_named(&self, parent: NodeId, name: &Name) -> bool {
-        let is_it = |(node, known): &(NodeId, Name)| *node == parent && known == name;
-        self.covered.all_names().any(|it| it.names.iter().any(is_it))
+        self.covered.all_names().any(|it| it.names.iter().any(|known| known.is(parent, name)))
     }
 
     /// Notes a name that was seen now, and with which MDT it is unless that is the inode's. It is sure only if the
@@ -57,8 +49,8 @@ impl InodeState {
         }
         let sure = self.covered.names_mut(remote).map(|it| &mut it.names);
         for names in [Some(&mut self.names.seen), sure].into_iter().flatten() {
-            if !names.iter().any(|(node, known)| *node == parent && known == name) {
-                names.push((parent, name.clone()));
+            if !names.iter().any(|known| known.is(parent, name)) {
+                names.push(Dentry::new(parent, name));
             }
         }
     }
@@ -76,18 +68,18 @@ impl InodeState {
 
     /// Notes that the kernel has this name already: it moved its entry to the new place itself.
     pub(crate) fn note_name_moved_by_kernel(&mut self, parent: NodeId, name: &Name) {
-        self.names.kept.retain(|kept| !kept.is(parent, name));
-        self.names.kept.push(KeptName { parent, name: name.clone(), since: self.losses });
+        self.names.kept.retain(|kept| !kept.dentry.is(parent, name));
+        self.names.kept.push(KeptName { dentry: Dentry::new(parent, name), since: self.losses });
     }
 
     fn keeps_name(&self, parent: NodeId, name: &Name) -> bool {
-        self.names.kept.iter().any(|kept| kept.is(parent, name))
+        self.names.kept.iter().any(|kept| kept.dentry.is(parent, name))
     }
 
     /// The names that the kernel keeps and that must be invalidated because the lock that covered them was
     /// lost; and the argument of [`InodeState::kept_names_invalidated`] after that.
-    pub(super) fn kept_names(&self) -> (impl Iterator<Item = (NodeId, Name)>, u32) {
-        let kept = self.names.kept.iter().map(|kept| (kept.parent, kept.name.clone()));
+    pub(super) fn kept_names(&self) -> (impl Iterator<Item = Dentry>, u32) {
+        let kept = self.names.kept.iter().map(|kept| kept.dentry.clone());
         (kept, self.losses)
     }
 
@@ -100,7 +92,7 @@ impl InodeState {
     /// Notes that the inode does not have this name any more, by a call of the kernel's that has changed the name there,
     /// too.
     pub(crate) fn note_name_removed(&mut self, parent: NodeId, name: &Name) {
-        self.names.kept.retain(|kept| !kept.is(parent, name));
+        self.names.kept.retain(|kept| !kept.dentry.is(parent, name));
         self.note_name_absent(parent, name);
     }
 
@@ -109,7 +101,7 @@ impl InodeState {
     pub(crate) fn note_name_absent(&mut self, parent: NodeId, name: &Name) {
         let sure = self.covered.all_names_mut().map(|it| &mut it.names);
         for names in std::iter::once(&mut self.names.seen).chain(sure) {
-            names.retain(|(node, known)| *node != parent || known != name);
+            names.retain(|known| !known.is(parent, name));
         }
     }
 }

@@ -10,7 +10,7 @@ use super::limits::{MOVED_NUMBERS_MAX, UNNAMED_MAX};
 use super::{Inode, InodeState, NamePlace, fid_of_number, generation_of, inode_number};
 use crate::data::MdtLocations;
 use crate::records::Recorder;
-use crate::types::{FileType, NodeId};
+use crate::types::{Dentry, FileType, NodeId};
 
 /// All inodes that are in use.
 pub(crate) struct InodeTable {
@@ -25,7 +25,7 @@ struct Maps {
     /// Of a directory that another inode has taken the place of, with its number: that one.
     by_node: HashMap<NodeId, Arc<Inode>>,
     /// Directories that the kernel knows, by the names that they had when those were last seen and led elsewhere later.
-    unnamed: HashMap<(NodeId, Name), Fid>,
+    unnamed: HashMap<Dentry, Fid>,
     numbers: MovedNumbers,
 }
 
@@ -201,25 +201,25 @@ impl InodeTable {
             state.may_have_moved_from(node, name)
         };
         if may_have_moved && self.locations.has_several() {
-            self.maps.write().note_unnamed((node, name.clone()), child.fid);
+            self.maps.write().note_unnamed(Dentry::new(node, name), child.fid);
         }
     }
 
     /// The directory that had a name when that was last seen, before it led to the inode `now`: that may have taken its place.
     pub(crate) fn unnamed(self: &Arc<Self>, parent: &Inode, name: &Name, now: Fid) -> Option<Pin> {
-        let key = (parent.node(), name.clone());
+        let named = Dentry::new(parent.node(), name);
         let fid = {
             let maps = self.maps.read();
             if maps.unnamed.is_empty() {
                 return None;
             }
-            *maps.unnamed.get(&key)?
+            *maps.unnamed.get(&named)?
         };
-        let former = self
-            .pin_known(fid)
-            .filter(|former| former.fid != now && former.state().may_have_moved_from(key.0, name));
+        let former = self.pin_known(fid).filter(|former| {
+            former.fid != now && former.state().may_have_moved_from(named.parent, name)
+        });
         if former.is_none() {
-            self.maps.write().unnamed.remove(&key);
+            self.maps.write().unnamed.remove(&named);
         }
         former
     }
@@ -234,7 +234,7 @@ impl InodeTable {
         }
         let node = parent.node();
         let known = parent.state().directory.children.get(name).copied();
-        let unnamed = || self.maps.read().unnamed.get(&(node, name.clone())).copied();
+        let unnamed = || self.maps.read().unnamed.get(&Dentry::new(node, name)).copied();
         let former = known.or_else(unnamed).filter(|former| *former != now);
         former
             .and_then(|former| self.by_fid(former))
@@ -243,7 +243,7 @@ impl InodeTable {
 
     /// What a name leads to is not the directory that it led to before.
     pub(crate) fn forget_unnamed(&self, parent: &Inode, name: &Name) {
-        self.maps.write().unnamed.remove(&(parent.node(), name.clone()));
+        self.maps.write().unnamed.remove(&Dentry::new(parent.node(), name));
     }
 
     /// Has `master`, of which the kernel knows nothing, known by the number of `former`, whose place it has taken. Returns whether
@@ -354,7 +354,7 @@ impl InodeTable {
             (std::mem::take(&mut state.names.seen), striping)
         };
         self.release_stripes(striping);
-        for (parent, name) in names {
+        for Dentry { parent, name } in names {
             if let Some(parent) = self.by_node(parent) {
                 let mut state = parent.state();
                 state.directory.children.remove(&name);
@@ -372,11 +372,11 @@ impl Maps {
         inode
     }
 
-    fn note_unnamed(&mut self, named: (NodeId, Name), fid: Fid) {
+    fn note_unnamed(&mut self, named: Dentry, fid: Fid) {
         if self.unnamed.len() >= UNNAMED_MAX {
             let by_fid = &self.by_fid;
-            let is_so = |(node, name): &(NodeId, Name), fid: &Fid| {
-                by_fid.get(fid).is_some_and(|it| it.state().may_have_moved_from(*node, name))
+            let is_so = |Dentry { parent, name }: &Dentry, fid: &Fid| {
+                by_fid.get(fid).is_some_and(|it| it.state().may_have_moved_from(*parent, name))
             };
             self.unnamed.retain(|named, fid| is_so(named, fid));
             if self.unnamed.len() >= UNNAMED_MAX / 2 {
@@ -492,7 +492,7 @@ mod tests {
         let name = Name::new(b"x").unwrap();
         let child = inodes.pin(Fid::new(0x2_0000_0401, 7));
         root.state().directory.children.insert(name.clone(), child.fid);
-        child.state().names.seen.push((NodeId::ROOT, name));
+        child.state().names.seen.push(Dentry { parent: NodeId::ROOT, name });
         drop(child);
         assert!(root.state().directory.children.is_empty());
     }

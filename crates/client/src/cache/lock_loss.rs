@@ -9,7 +9,9 @@ use sheen_types::{Errno, Extent, Fid, InodeBits, Instant, MdtIndex, Name, Resour
 use super::{CachedOpen, FileLockRecords, InodeState, InodeTable, KernelCache, NameHasher, Pin};
 use crate::data::DataEvents;
 use crate::locks::{ClientNamespace, CoveredCache, LostLock};
-use crate::types::{FileType, Invalidated, LockOwner, NameInvalidation, NodeId, Stale, StaleName};
+use crate::types::{
+    Dentry, FileType, Invalidated, LockOwner, NameInvalidation, NodeId, Stale, StaleName,
+};
 
 /// What the locks of MDTs cover of inodes but their data: the inode cache, and the kernel that is notified of it.
 pub(crate) struct CoveredMetadata {
@@ -111,7 +113,7 @@ impl InodeState {
         let by = self.name_invalidation();
         let (names, loss) = self.kept_names();
         if stale.loss.replace(loss).is_none() {
-            stale.names.extend(names.map(|(parent, name)| StaleName { parent, name, by }));
+            stale.names.extend(names.map(|Dentry { parent, name }| StaleName { parent, name, by }));
         }
     }
 }

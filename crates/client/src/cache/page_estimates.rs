@@ -132,7 +132,7 @@ impl PageEstimates {
         estimates.shrink(slot, gone);
     }
 
-    /// From now on so many bytes may be kept. As [`PageEstimates::note_used`].
+    /// Limits the bytes that may be kept. As [`PageEstimates::note_used`].
     pub(super) fn limit(&self, bytes_max: u64) -> bool {
         let mut estimates = self.0.lock();
         estimates.bytes_max = bytes_max;

@@ -302,7 +302,8 @@ impl InodeTable {
         has_one && self.note_taken(former, master)
     }
 
-    /// The same of one that says by itself which FIDs the directory had before ([`sheen_layout::directory::FORMER`]).
+    /// As [`Self::note_moved`], of a master that says by itself which FIDs the directory had before
+    /// ([`sheen_layout::directory::FORMER`]).
     pub(crate) fn note_moved_as_said(
         self: &Arc<Self>,
         former: &Inode,

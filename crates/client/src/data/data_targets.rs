@@ -139,7 +139,7 @@ impl DataTargets {
         self.shared.dirty_max.load(Ordering::Relaxed)
     }
 
-    /// From now on so many.
+    /// Sets the bytes that may be dirty at once towards all OSTs together (`max_dirty_mb`).
     pub fn limit_dirty(&self, bytes: u64) {
         self.shared.dirty_max.store(bytes, Ordering::Relaxed);
         self.shared.room_freed.notify_waiters();

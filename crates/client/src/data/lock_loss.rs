@@ -125,11 +125,14 @@ impl Object {
             if lost_any {
                 state.distrust_size();
             }
-            (lost_any, state.dirty.release(extent.start, end))
+            let discarded = state.dirty.release(extent.start, end);
+            state.record_unflushed(|| None);
+            (lost_any, discarded)
         };
         self.target.return_discarded(discarded);
         if lost_any {
-            tracing::warn!(file = %self.file, "the target has forgotten us: written data was lost");
+            let target = self.target.channel.target_uuid();
+            tracing::warn!(%target, file = %self.file, "written data was lost: its target does not have the lock on it any more");
             self.note_failure(Errno::EIO);
         }
     }

@@ -247,7 +247,7 @@ pub trait DataFile: Send + Sync {
     /// Whether the lock on the layout was held ever since it was read.
     fn is_current(&self) -> bool;
 
-    /// The same data, by a layout that was read once more and is the same.
+    /// This data, by a layout that was read once more and is the same.
     fn with_version(&self, layout_version: LayoutVersion) -> Arc<dyn DataFile>;
 
     /// The largest size that the file can have: what its OSTs can hold in one object each. Beyond it writes

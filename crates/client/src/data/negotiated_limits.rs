@@ -188,7 +188,7 @@ impl DataTarget {
         self.tuning.short_io_bytes.load(Ordering::Relaxed)
     }
 
-    /// From now on so many bytes may; 0 for none.
+    /// Sets up to how many bytes data goes inside the messages (`short_io_bytes`); 0 for none.
     pub fn set_short_io_bytes(&self, bytes: u64) {
         self.tuning.short_io_bytes.store(bytes, Ordering::Relaxed);
     }
@@ -210,7 +210,7 @@ impl DataTarget {
         self.tuning.dumps.load(Ordering::Relaxed)
     }
 
-    /// Sets that.
+    /// Sets whether data whose checksum was wrong is dumped (`checksum_dump`).
     pub fn set_dumps(&self, on: bool) {
         self.tuning.dumps.store(on, Ordering::Relaxed);
     }
@@ -234,7 +234,7 @@ impl DataTarget {
         self.tuning.dirty_bytes_max.load(Ordering::Relaxed)
     }
 
-    /// From now on so many bytes may be dirty at once. More that are dirty already are written as
+    /// Sets the bytes that may be dirty at once (`max_dirty_mb`). More that are dirty already are written as
     /// they would be.
     pub fn limit_dirty(&self, bytes: u64) {
         self.tuning.dirty_bytes_max.store(bytes, Ordering::Relaxed);

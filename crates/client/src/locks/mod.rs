@@ -254,7 +254,7 @@ impl ClientNamespace {
         self.enqueue_with(|| Ok(self.begin(request)), Vec::new()).await
     }
 
-    /// The same of a flock for one of the users.
+    /// Enqueues a flock for one of the users, and waits until it is granted. One RPC.
     ///
     /// # Errors
     /// As [`ClientNamespace::enqueue`], and `ENOLCK` if the user has the share of this client's that one may have, or waits
@@ -393,7 +393,7 @@ impl ClientNamespace {
         self.cancels_early.load(Ordering::Relaxed)
     }
 
-    /// Sets that.
+    /// Sets whether operations carry the cancels of conflicting locks (`early_lock_cancel`).
     pub fn set_cancels_early(&self, on: bool) {
         self.cancels_early.store(on, Ordering::Relaxed);
     }
@@ -494,7 +494,8 @@ impl ClientNamespace {
         self.shrink_batch.load(Ordering::Relaxed)
     }
 
-    /// From now on so many; as Lustre takes it, 0 is no limit.
+    /// Sets how many unused locks are cancelled at once (`lru_cancel_batch`); as Lustre takes it, 0 is no
+    /// limit.
     pub fn set_shrink_batch(&self, count: usize) {
         self.shrink_batch.store(if count == 0 { usize::MAX } else { count }, Ordering::Relaxed);
     }
@@ -506,7 +507,8 @@ impl ClientNamespace {
         self.flocks_granted.load(Ordering::Relaxed)
     }
 
-    /// From now on so many. What users have is not less for that.
+    /// Sets how many flocks the target grants this client (`flocks_per_client`). What users have is not less
+    /// for that.
     pub fn set_flocks_granted(&self, count: usize) {
         self.flocks_granted.store(count, Ordering::Relaxed);
     }

@@ -18,7 +18,7 @@ impl Meta {
         place.is_ok_and(|it| it.is_some_and(|it| self.is_absent_at(&it, name)))
     }
 
-    /// The same where it is; while names are being moved of both stripes that may have it.
+    /// As [`Self::is_absent`], at this place; while names are being moved, in both stripes that may have the name.
     pub(crate) fn is_absent_at(&self, place: &NamePlace<'_>, name: &Name) -> bool {
         let is_absent = |place: &NamePlace<'_>| place.holder().state().is_absent(name);
         is_absent(place) && self.place_before(place).is_none_or(|before| is_absent(&before))

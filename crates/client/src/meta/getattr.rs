@@ -42,6 +42,7 @@ impl Meta {
     /// Asks for those attributes of `inode` that no lock covers, with locks on them. One RPC, and one for each stripe, all of
     /// those at once.
     pub(crate) async fn refresh(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
+        let mut refused = inode.fid;
         for tried in 0..TRIES_MAX {
             self.pause_between(tried).await;
             let is_covered = inode.state().attributes_covered();
@@ -53,18 +54,22 @@ impl Meta {
             }
             let stripes = self.cache.inodes.stripes_of(inode);
             let lacking = stripes.iter().filter(|stripe| !stripe.state().attributes_covered());
-            let asked: Vec<_> = lacking.map(|stripe| self.getattr(who, stripe)).collect();
+            let ask = |stripe| async move {
+                let answer = self.getattr(who, stripe).await;
+                answer.map_err(|errno| (errno, stripe.fid))
+            };
+            let asked: Vec<_> = lacking.map(|stripe| ask(stripe)).collect();
             match futures::all_ok(asked).await {
                 // It is gone, or lies otherwise now.
-                Err(Errno::ENOENT | Errno::ESTALE) => {
+                Err((Errno::ENOENT | Errno::ESTALE, stripe)) => {
+                    refused = stripe;
                     self.cache.inodes.doubt_striping(inode);
                     self.getattr(who, inode).await?;
                 }
-                answer => return answer,
+                answer => return answer.map_err(|(errno, _)| errno),
             }
         }
-        // A stripe that its layout has was lost.
-        Err(Errno::EIO)
+        Err(self.answer_lost_stripe(inode, refused))
     }
 
     /// Asks for the attributes of `inode`, with a lock on them. One RPC.

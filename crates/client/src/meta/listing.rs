@@ -38,12 +38,20 @@ impl Meta {
         inode.state().master_layout().is_some()
     }
 
-    /// Whether a stripe of a directory was lost, with the names in it.
-    pub(super) fn lacks_stripes(&self, inode: &Inode) -> bool {
+    /// How many stripes a directory lacks, with the names in them: its layout says no more where they were.
+    pub(super) fn stripes_lacking(&self, inode: &Inode) -> usize {
         let state = inode.state();
-        let Some((layout, _)) = state.master_layout() else { return false };
-        let Holder::Master { stripes, .. } = layout.holder() else { return false };
-        stripes.iter().any(|stripe| !stripe.is_of_mdt())
+        let Some((layout, _)) = state.master_layout() else { return 0 };
+        let Holder::Master { stripes, .. } = layout.holder() else { return 0 };
+        stripes.iter().filter(|stripe| !stripe.is_of_mdt()).count()
+    }
+
+    /// What a call on a directory is answered whose MDT does not have this stripe, though the directory's layout does.
+    pub(super) fn answer_lost_stripe(&self, directory: &Inode, stripe: Fid) -> Errno {
+        let mdt = self.known_mdt(stripe).map(|mdt| mdt.channel.target_uuid().to_string());
+        let mdt = mdt.as_deref().unwrap_or("its MDT");
+        tracing::warn!(directory = %directory.fid, %stripe, %mdt, "a stripe of a directory is lost: its MDT does not have it");
+        Errno::EIO
     }
 
     /// Whether a directory has lost its name, and its stripes with it.
@@ -62,7 +70,7 @@ impl Meta {
         last: Option<&Arc<Chunk>>,
     ) -> Result<Arc<Chunk>, Errno> {
         let mut last = last.map(|last| last.stripes().to_vec()).unwrap_or_default();
-        let mut unsure = None;
+        let (mut unsure, mut refused) = (None, master.fid);
         for tried in 0..TRIES_MAX {
             self.pause_between(tried).await;
             let layout = master.state().master_layout().map(|(layout, _)| Arc::clone(layout));
@@ -82,8 +90,8 @@ impl Meta {
             match merged {
                 Ok(merged) if self.is_laid_out(master, &layout) => return Ok(Arc::new(merged)),
                 Ok(merged) => unsure = Some(merged),
-                Err(Errno::ENOENT | Errno::ESTALE) => {}
-                Err(errno) => return Err(errno),
+                Err((Errno::ENOENT | Errno::ESTALE, stripe)) => refused = stripe,
+                Err((errno, _)) => return Err(errno),
             }
             // A stripe is gone: the directory is, or lies otherwise now.
             self.cache.inodes.doubt_striping(master);
@@ -96,7 +104,7 @@ impl Meta {
             }
         }
         // A stripe that its layout has was lost, and what it has is not known; or no lock covers the layout.
-        unsure.map(Arc::new).ok_or(Errno::EIO)
+        unsure.map(Arc::new).ok_or_else(|| self.answer_lost_stripe(master, refused))
     }
 
     /// Whether that is how a directory lies, as a lock covers it.
@@ -105,14 +113,14 @@ impl Meta {
         state.master_layout().is_some_and(|(known, is_covered)| is_covered && **known == *layout)
     }
 
-    /// What all stripes have from a position on, while names are being moved between them.
+    /// What all stripes have from a position on, while names are being moved between them; else as [`Self::read_stripes`].
     async fn read_twice(
         &self,
         who: &Credentials,
         stripes: &[Pin],
         position: Position,
         ends: (Fid, Fid),
-    ) -> Result<Chunk, Errno> {
+    ) -> Result<Chunk, (Errno, Fid)> {
         let first = self.read_stripes(who, stripes, position, Vec::new()).await?;
         let mut parts = self.read_stripes(who, stripes, position, Vec::new()).await?;
         // What was seen last of a name stays.
@@ -120,14 +128,15 @@ impl Meta {
         Ok(Chunk::merge_moving(position.hash, ends, parts))
     }
 
-    /// The chunks of each stripe at `hash`, as far as `last` has them, else read now.
+    /// The chunks of each stripe at `position`, as far as `last` has them, else read now; or why a stripe cannot be read,
+    /// and which.
     async fn read_stripes(
         &self,
         who: &Credentials,
         stripes: &[Pin],
         position: Position,
         last: Vec<StripeChunks>,
-    ) -> Result<Vec<StripeChunks>, Errno> {
+    ) -> Result<Vec<StripeChunks>, (Errno, Fid)> {
         let bytes = (CHUNK_BYTES / stripes.len().max(1)).next_multiple_of(PAGE_SIZE);
         let bytes = bytes.max(STRIPE_BYTES_MIN);
         let mut known = last.into_iter();
@@ -151,7 +160,7 @@ impl Meta {
         });
         let read = futures::all(asked.collect()).await;
         for (part, read) in parts.iter_mut().zip(read) {
-            part.chunks.extend(read?);
+            part.chunks.extend(read.map_err(|errno| (errno, part.stripe))?);
         }
         Ok(parts)
     }
@@ -159,7 +168,7 @@ impl Meta {
     /// The directory that a directory is in, as far as names were looked up; itself if none was. No RPC: what `..` is listed as
     /// is worth no request, which a program that may list the directory need not have the right to.
     fn directory_above(&self, directory: &Inode) -> Fid {
-        let above = directory.state().names.seen.first().map(|(parent, _)| *parent);
+        let above = directory.state().names.seen.first().map(|seen| seen.parent);
         let above = above.and_then(|parent| self.cache.inodes.by_node(parent));
         above.map_or(directory.fid, |above| above.fid)
     }

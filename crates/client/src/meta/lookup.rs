@@ -161,7 +161,7 @@ impl Meta {
         }
     }
 
-    /// The same of a directory whose hash is unknown: one RPC for each stripe, until one has the name.
+    /// Looks a name up in a directory whose hash is unknown: one RPC for each stripe, until one has the name.
     async fn search_stripes(
         &self,
         who: &Credentials,
@@ -177,7 +177,7 @@ impl Meta {
         Ok(None)
     }
 
-    /// The same, of this name alone. The lock on a name is released before the MDT of its inode is asked: another client may
+    /// Looks this name up, and no other. The lock on a name is released before the MDT of its inode is asked: another client may
     /// give the name to another inode meanwhile, and destroy this one. The name is asked for again then, as often as it
     /// stands for another inode than before.
     pub(super) async fn find_name(
@@ -261,7 +261,7 @@ impl Meta {
         self.getattr_intent_with(who, &NamePlace::whole(inode), None, (depth, body)).await
     }
 
-    /// The same of a name.
+    /// The intent itself, of a name.
     async fn getattr_name(
         &self,
         who: &Credentials,

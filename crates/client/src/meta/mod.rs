@@ -111,7 +111,7 @@ impl Meta {
         self.caches_xattrs.load(Ordering::Relaxed)
     }
 
-    /// Sets that.
+    /// Sets whether extended attributes are kept under their locks.
     pub(crate) fn set_caches_xattrs(&self, on: bool) {
         self.caches_xattrs.store(on, Ordering::Relaxed);
     }
@@ -121,7 +121,7 @@ impl Meta {
         self.rooms.layout.load(Ordering::Relaxed)
     }
 
-    /// From now on so many.
+    /// Sets the bytes of an answer that are meant for a layout (`default_easize`).
     pub(crate) fn set_layout_room(&self, bytes: usize) {
         self.rooms.layout.store(bytes, Ordering::Relaxed);
     }
@@ -131,7 +131,7 @@ impl Meta {
         self.rooms.inline.load(Ordering::Relaxed)
     }
 
-    /// From now on so many.
+    /// Sets the bytes of an answer to an open that are meant for data (`dom_min_repsize`).
     pub(crate) fn set_inline_room(&self, bytes: usize) {
         self.rooms.inline.store(bytes, Ordering::Relaxed);
     }

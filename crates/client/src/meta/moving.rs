@@ -21,7 +21,7 @@ use sheen_types::{Errno, Name};
 use super::place::Tries;
 use super::{LookupDepth, Meta};
 use crate::cache::{Inode, NamePlace, Pin};
-use crate::types::{Credentials, FileType};
+use crate::types::{Credentials, Dentry, FileType};
 
 /// How long is waited before the third question that MDTs have not agreed about, and twice as long before each further one.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -180,14 +180,14 @@ impl Meta {
     /// those. Names that were seen may lead round in a circle.
     fn above(&self, directory: &Inode) -> Vec<Pin> {
         let mut above: Vec<Pin> = Vec::new();
-        let mut parent = directory.state().directory.last_name.as_deref().map(|it| it.0);
+        let mut parent = directory.state().directory.last_name.as_deref().map(|it| it.parent);
         while let Some(next) = parent.and_then(|node| self.cache.inodes.pin_node(node)) {
             let next = self.current(next);
             let is_seen = next.fid == directory.fid || above.iter().any(|it| it.fid == next.fid);
             if is_seen || above.len() == ABOVE_MAX {
                 break;
             }
-            parent = next.state().directory.last_name.as_deref().map(|it| it.0);
+            parent = next.state().directory.last_name.as_deref().map(|it| it.parent);
             above.push(next);
         }
         above
@@ -211,7 +211,7 @@ impl Meta {
             return true;
         }
         let named = directory.state().directory.last_name.as_deref().cloned();
-        let Some((parent, name)) = named else { return true };
+        let Some(Dentry { parent, name }) = named else { return true };
         let Some(parent) = self.cache.inodes.pin_node(parent) else { return true };
         let parent = self.current(parent);
         let found = match self.find_as_known(who, &parent, &name).await {

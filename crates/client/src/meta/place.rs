@@ -187,7 +187,7 @@ impl Meta {
         self.place(who, directory, name).await
     }
 
-    /// The same as far as it is known. No RPC.
+    /// Where a name is, as far as that is known. No RPC.
     ///
     /// # Errors
     /// As [`Self::place`].

@@ -190,7 +190,7 @@ impl Meta {
     /// How many directories are above one, as far as names were looked up.
     fn depth(&self, directory: &Inode) -> usize {
         let inodes = &self.cache.inodes;
-        let mut above = directory.state().names.seen.first().map(|(parent, _)| *parent);
+        let mut above = directory.state().names.seen.first().map(|seen| seen.parent);
         let mut depth = 0;
         while let Some(node) = above
             && depth < DEPTH_MAX
@@ -200,7 +200,7 @@ impl Meta {
                 break;
             }
             let parent = inodes.by_node(node);
-            above = parent.and_then(|it| it.state().names.seen.first().map(|(parent, _)| *parent));
+            above = parent.and_then(|it| it.state().names.seen.first().map(|seen| seen.parent));
         }
         depth
     }

@@ -32,7 +32,13 @@ impl Meta {
     ) -> Result<Option<Arc<Chunk>>, Errno> {
         if position == Position::END {
             // What is there was listed.
-            return if self.lacks_stripes(inode) { Err(Errno::EIO) } else { Ok(None) };
+            return match self.stripes_lacking(inode) {
+                0 => Ok(None),
+                stripes => {
+                    tracing::warn!(directory = %inode.fid, stripes, "a listing lacks the names of stripes that are lost");
+                    Err(Errno::EIO)
+                }
+            };
         }
         if let Some(last) = last.filter(|last| last.holds(position)) {
             return Ok(Some(Arc::clone(last)));

@@ -30,7 +30,7 @@ enum Renamed {
 /// A name in a directory.
 type ParentAndName<'a> = (&'a Inode, &'a Name);
 
-/// The same where it lies.
+/// A name, and where it lies.
 type FoundPlace<'a> = (&'a NamePlace<'a>, &'a Name);
 
 fn stale_name((parent, name): ParentAndName<'_>, by: NameInvalidation) -> StaleName {

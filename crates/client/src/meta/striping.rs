@@ -53,7 +53,8 @@ impl Meta {
         Ok(is_there.then_some(default))
     }
 
-    /// Sets that default; one of no stripes on any MDT removes it. One RPC.
+    /// Sets how the directories are to lie that are made in one; a default of no stripes on any MDT removes
+    /// it. One RPC.
     pub(crate) async fn set_default_striping(
         &self,
         who: &Credentials,

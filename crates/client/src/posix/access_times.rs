@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 use sheen_types::Timestamp;
 
-use super::handles::OpenFile;
+use super::handles::FileDescription;
 use super::inodes::merge;
 use super::{AccessTimes, FileSystem, FileType, Mounted};
 use crate::data::DataFile;
@@ -44,7 +44,7 @@ impl FileSystem {
 
 impl Mounted {
     /// Something was read through `file`.
-    pub(super) fn note_access(&self, file: &OpenFile, data: Option<&dyn DataFile>) {
+    pub(super) fn note_access(&self, file: &FileDescription, data: Option<&dyn DataFile>) {
         let now = self.meta.world.clock.wall();
         if file.access_looked.swap(now.seconds, Ordering::Relaxed) == now.seconds {
             return;
@@ -57,7 +57,7 @@ impl Mounted {
 
     /// Whether the kernel may go on using the pages it has, though the client does not see what is read
     /// there.
-    pub(super) fn may_keep_pages(&self, file: &OpenFile) -> bool {
+    pub(super) fn may_keep_pages(&self, file: &FileDescription) -> bool {
         if file.pin.file_type() != Some(FileType::Regular) {
             return true;
         }
@@ -66,7 +66,7 @@ impl Mounted {
         !self.is_news(file, file.data().as_deref(), early)
     }
 
-    fn is_news(&self, file: &OpenFile, data: Option<&dyn DataFile>, now: Timestamp) -> bool {
+    fn is_news(&self, file: &FileDescription, data: Option<&dyn DataFile>, now: Timestamp) -> bool {
         let rules = *self.access_times.read();
         if rules == AccessTimes::Never || !file.flags.notes_access() {
             return false;

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use sheen_types::{Errno, Extent, LockMode};
 use sheen_wire::ost::{LadviseFlags, LadviseHdr, LuLadvise};
 
-use super::handles::OpenFile;
+use super::handles::FileDescription;
 use super::{FileHandle, FileSystem, Mounted};
 use crate::boxed;
 use crate::data::DataFile;
@@ -79,7 +79,7 @@ fn check(advice: &LuLadvise) -> Result<(), Errno> {
 
 impl Mounted {
     /// Answers `lla_lockahead_result`.
-    async fn lock_ahead(&self, file: &OpenFile, advice: &LuLadvise) -> Result<u32, Errno> {
+    async fn lock_ahead(&self, file: &FileDescription, advice: &LuLadvise) -> Result<u32, Errno> {
         let in_background = flags_of(advice).contains(LadviseFlags::ASYNC);
         let mode = MODES[usize::from(advice.value1) - 1];
         // As in Lustre the last page of the range is the one with its end.
@@ -92,7 +92,7 @@ impl Mounted {
 
     async fn advise_osts(
         &self,
-        file: &OpenFile,
+        file: &FileDescription,
         flags: LadviseFlags,
         advice: &LuLadvise,
     ) -> Result<(), Errno> {

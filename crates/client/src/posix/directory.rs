@@ -7,7 +7,7 @@ use sheen_types::futures;
 use sheen_types::{Errno, Name};
 
 use super::ahead::{IfFailed, SIZES_PATIENCE};
-use super::handles::OpenFile;
+use super::handles::FileDescription;
 use super::names::KnownName;
 use super::{
     Credentials, DirCookie, DirEntry, DirEntryPlus, FileHandle, FileSystem, FileType, ListingRoom,
@@ -121,7 +121,7 @@ impl Mounted {
 
     async fn names(
         &self,
-        file: &OpenFile,
+        file: &FileDescription,
         from: DirCookie,
         limit: usize,
     ) -> Result<Vec<DirEntry>, Errno> {

@@ -35,7 +35,7 @@ pub(super) struct FileLockOwners {
 struct OwnersOfFile {
     /// Who took locks, and has closed nothing since.
     known: BTreeMap<(FileHandle, LockOwner), KnownFileLockOwner>,
-    /// The same by owner, with whether it is one of `flock(2)`.
+    /// Who took locks, by owner, with whether it is one of `flock(2)`.
     by_owner: BTreeMap<(LockOwner, FileHandle), bool>,
     /// Whose locks are being released, by how many RELEASEs.
     unlocking: BTreeMap<LockOwner, usize>,

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sheen_types::{Errno, Fid};
 
 use super::file_lock_owners::{FileLockOwner, FileLockOwners};
-use super::handles::OpenFile;
+use super::handles::FileDescription;
 use super::{FileHandle, FileLock, FileLockMode, FileSystem, FileType, LockOwner, Mounted};
 use crate::boxed;
 use crate::meta::FlockWait;
@@ -45,7 +45,7 @@ impl FileLocksTaken {
     }
 
     /// A FLUSH has released what `owner` had.
-    pub(super) fn flushed(&self, file: &OpenFile, handle: FileHandle, owner: LockOwner) {
+    pub(super) fn flushed(&self, file: &FileDescription, handle: FileHandle, owner: LockOwner) {
         if self.any() {
             self.file_lock_owners.forget(file.pin.fid, handle, owner);
         }
@@ -96,14 +96,18 @@ impl FileSystem {
 
 impl Mounted {
     /// Whether the close of a descriptor that is being opened can have nothing to do: see above.
-    pub(super) fn needs_no_flush(&self, file: &OpenFile) -> bool {
+    pub(super) fn needs_no_flush(&self, file: &FileDescription) -> bool {
         !file.flags.writes()
             && file.pin.file_type() == Some(FileType::Regular)
             && !self.file_locks_taken.any()
     }
 
     /// Releases every lock that `owner` has on the file; no RPC if there is none.
-    pub(super) async fn unlock_all(&self, file: &OpenFile, owner: LockOwner) -> Result<(), Errno> {
+    pub(super) async fn unlock_all(
+        &self,
+        file: &FileDescription,
+        owner: LockOwner,
+    ) -> Result<(), Errno> {
         if !self.meta.may_have_locks(&file.pin, owner) {
             return Ok(());
         }
@@ -124,7 +128,7 @@ impl Mounted {
     pub(super) async fn unlock_closed(
         &self,
         handle: FileHandle,
-        file: &OpenFile,
+        file: &FileDescription,
         flock: Option<LockOwner>,
     ) -> Result<(), Errno> {
         if flock.is_none() && !self.file_locks_taken.any() {

@@ -9,7 +9,7 @@ use sheen_io::job::{self, InJob};
 use sheen_types::{Errno, Extent, Name, Timestamp};
 
 use super::attributes::{has_set_id, loses_set_id};
-use super::handles::OpenFile;
+use super::handles::FileDescription;
 use super::{
     Credentials, Entry, Fallocate, FileHandle, FileSystem, FileType, LockOwner, Mounted, NodeId,
     OpenFlags, Opened, Seek, SetAttributes,
@@ -335,7 +335,7 @@ impl FileSystem {
         self.release_after(handle, flock, &mut std::future::ready(())).await
     }
 
-    /// The same; the handle is used until `last_use` returns. Locks are released before that.
+    /// As [`FileSystem::release`]; the handle is used until `last_use` returns. Locks are released before that.
     ///
     /// # Errors
     /// As [`FileSystem::release`].
@@ -463,7 +463,7 @@ enum Writer {
     Mapping,
 }
 
-impl OpenFile {
+impl FileDescription {
     fn options(&self) -> IoOptions {
         IoOptions {
             is_mapped: false,
@@ -526,7 +526,7 @@ impl Mounted {
         open: Option<OwnOrCachedOpen>,
         began_empty: bool,
     ) -> Opened {
-        let mut file = OpenFile::new(pin, flags, who, open);
+        let mut file = FileDescription::new(pin, flags, who, open);
         file.began_empty = began_empty;
         if flags.bypasses_page_cache() || self.writes_bypass_page_cache(&file, began_empty) {
             file.bypass_page_cache();
@@ -575,13 +575,13 @@ impl Mounted {
     /// What a write takes from a file: set-id bits, and the capabilities of a program. The kernel asks for the latter before
     /// the first write, and then believes that there are none until it gets new attributes (`S_NOSEC`); another client may
     /// have given some since.
-    async fn take_privileges(&self, file: &OpenFile, caller: Caller) -> Result<(), Errno> {
+    async fn take_privileges(&self, file: &FileDescription, caller: Caller) -> Result<(), Errno> {
         self.take_set_id(file, caller).await?;
         self.take_capabilities(&file.who, &file.pin).await
     }
 
     /// Takes the set-id bits off a file that any user but the superuser writes.
-    async fn take_set_id(&self, file: &OpenFile, caller: Caller) -> Result<(), Errno> {
+    async fn take_set_id(&self, file: &FileDescription, caller: Caller) -> Result<(), Errno> {
         let forced = caller == Caller::WithoutSetId && has_set_id(&file.pin);
         if !forced && !loses_set_id(&file.who, &file.pin) {
             return Ok(());
@@ -591,7 +591,7 @@ impl Mounted {
     }
 
     /// Refuses to write through handles that are not for that.
-    fn check_writable(&self, file: &OpenFile) -> Result<(), Errno> {
+    fn check_writable(&self, file: &FileDescription) -> Result<(), Errno> {
         match file.pin.file_type() {
             _ if !file.flags.writes() => Err(Errno::EBADF),
             Some(FileType::Regular) => Ok(()),
@@ -602,7 +602,7 @@ impl Mounted {
     /// As [`Mounted::with_data_for_call`], of a file that is being written: the MDT gave it a layout at the open.
     async fn with_data_to_write<T, F>(
         &self,
-        file: &OpenFile,
+        file: &FileDescription,
         call_pages: Option<CallPages>,
         call: impl Fn(Arc<dyn DataFile>) -> F,
     ) -> Result<T, Errno>
@@ -619,7 +619,7 @@ impl Mounted {
     ///
     /// What was written before the kernel forgot the inode, or through another layout, counts: without data at
     /// hand each object is asked once, which costs an OST_SYNC of a file that no client has changed.
-    async fn sync(&self, file: &OpenFile) -> Result<(), Errno> {
+    async fn sync(&self, file: &FileDescription) -> Result<(), Errno> {
         let may_have_bytes = file.data().is_some() || !file.began_empty;
         if may_have_bytes && file.pin.file_type() == Some(FileType::Regular) {
             let sync = |data: Arc<dyn DataFile>| async move { Ok(data.sync(Extent::ALL).await?) };
@@ -636,7 +636,7 @@ impl Mounted {
     }
 
     /// The attributes of a file that its close sends to the MDT.
-    fn close_attributes_of(&self, file: &OpenFile) -> Option<CloseAttributes> {
+    fn close_attributes_of(&self, file: &FileDescription) -> Option<CloseAttributes> {
         let mut close_attributes = file.close_attributes()?;
         if !self.settings.reports_size() {
             (close_attributes.size, close_attributes.blocks) = (None, 0);
@@ -646,7 +646,7 @@ impl Mounted {
 
     async fn release_handle(
         &self,
-        (handle, file): (FileHandle, Arc<OpenFile>),
+        (handle, file): (FileHandle, Arc<FileDescription>),
         flock: Option<LockOwner>,
         last_use: &mut (dyn Future<Output = ()> + Send + Unpin),
     ) -> Result<(), Errno> {
@@ -660,7 +660,7 @@ impl Mounted {
     }
 
     /// The kernel sends RELEASE after the close has returned: no program waits for this.
-    async fn close_in_background(&self, file: Arc<OpenFile>) {
+    async fn close_in_background(&self, file: Arc<FileDescription>) {
         if let Some(cached) = self.note_close(&file) {
             self.close_cached_in_background(&file, &cached).await;
         }
@@ -680,13 +680,13 @@ impl Mounted {
         }
     }
 
-    async fn close_cached_in_background(&self, file: &Arc<OpenFile>, cached: &CachedOpen) {
+    async fn close_cached_in_background(&self, file: &Arc<FileDescription>, cached: &CachedOpen) {
         let until_answered = (self.closing.begin(), Arc::clone(file));
         let (fid, attributes) = (file.pin.fid, cached.close_attributes());
         cached.open.close_in_background(&cached.who, fid, attributes, until_answered).await;
     }
 
-    async fn close(&self, file: &OpenFile) -> Result<(), Errno> {
+    async fn close(&self, file: &FileDescription) -> Result<(), Errno> {
         let open = file.open.lock().take();
         let Some(open) = open else { return Ok(()) };
         let close_attributes = self.close_attributes_of(file);

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use sheen_types::Errno;
 
-use super::handles::OpenFile;
+use super::handles::FileDescription;
 use super::permission::owns;
 use super::{Credentials, FileHandle, FileSystem, FileType, Mounted, OpenFlags};
 use crate::boxed;
@@ -77,7 +77,7 @@ impl FileSystem {
     }
 
     /// An open regular file. Lustre knows these calls for no other.
-    pub(super) fn regular(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Errno> {
+    pub(super) fn regular(&self, handle: FileHandle) -> Result<Arc<FileDescription>, Errno> {
         let file = self.0.handles.get(handle)?;
         match file.pin.file_type() {
             Some(FileType::Regular) => Ok(file),
@@ -90,7 +90,7 @@ impl Mounted {
     /// Whether a group lock through `file` is for `who` to take: it keeps all other users out for as long as it is held,
     /// root's reads too, and no server revokes it. Who only reads could not change the file otherwise; the owner could
     /// take every right on it away.
-    async fn may_keep_out(&self, who: &Credentials, file: &OpenFile) -> Result<(), Errno> {
+    async fn may_keep_out(&self, who: &Credentials, file: &FileDescription) -> Result<(), Errno> {
         if file.flags.writes() {
             return Ok(());
         }
@@ -100,7 +100,7 @@ impl Mounted {
     }
 }
 
-impl OpenFile {
+impl FileDescription {
     /// Which locks calls through it take.
     pub(super) fn locking(&self) -> Locking {
         Locking {

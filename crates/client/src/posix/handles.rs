@@ -19,8 +19,8 @@ const COLLIDED: u64 = 1 << 63;
 /// The cookie of a directory's end: the largest file offset.
 const END: u64 = i64::MAX as u64;
 
-/// One open file or directory.
-pub(super) struct OpenFile {
+/// One open file or directory: the open file description of POSIX, which all descriptors that were duplicated share.
+pub(super) struct FileDescription {
     pub(super) pin: Pin,
     pub(super) flags: OpenFlags,
     /// Who opened it: on whose behalf data is written.
@@ -67,7 +67,7 @@ pub(super) struct DirStream {
 /// All open files.
 #[derive(Default)]
 pub(crate) struct Handles {
-    open: RwLock<HashMap<FileHandle, Arc<OpenFile>>>,
+    open: RwLock<HashMap<FileHandle, Arc<FileDescription>>>,
     /// Those of an earlier process of the mount that could not be opened again.
     lost: RwLock<HashSet<FileHandle>>,
     last: AtomicU64,
@@ -79,14 +79,14 @@ impl Handles {
         Self { recorder, ..Self::default() }
     }
 
-    pub(super) fn insert(&self, file: OpenFile) -> FileHandle {
+    pub(super) fn insert(&self, file: FileDescription) -> FileHandle {
         let handle = FileHandle(self.last.fetch_add(1, Ordering::Relaxed) + 1);
         self.restore(handle, file);
         handle
     }
 
     /// Puts a file into the table under the handle that the kernel knows it by.
-    pub(super) fn restore(&self, handle: FileHandle, mut file: OpenFile) {
+    pub(super) fn restore(&self, handle: FileHandle, mut file: FileDescription) {
         file.recorded = self.recorder.record(|| Record::Open(file.record(handle)));
         self.open.write().insert(handle, Arc::new(file));
     }
@@ -116,11 +116,11 @@ impl Handles {
         self.open.try_write_for(limit).is_some()
     }
 
-    pub(super) fn get(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Errno> {
+    pub(super) fn get(&self, handle: FileHandle) -> Result<Arc<FileDescription>, Errno> {
         self.open.read().get(&handle).cloned().ok_or_else(|| self.absent(handle))
     }
 
-    pub(super) fn remove(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Errno> {
+    pub(super) fn remove(&self, handle: FileHandle) -> Result<Arc<FileDescription>, Errno> {
         let file = self.open.write().remove(&handle);
         file.ok_or_else(|| {
             let absent = self.absent(handle);
@@ -131,18 +131,18 @@ impl Handles {
 
     /// Whether user `uid` has a file open for writing. Looks at all open files.
     pub(super) fn writes(&self, fid: Fid, uid: u32) -> bool {
-        let is_theirs = |file: &Arc<OpenFile>| {
+        let is_theirs = |file: &Arc<FileDescription>| {
             file.pin.fid == fid && file.who.uid == uid && file.flags.writes()
         };
         self.open.read().values().any(is_theirs)
     }
 
-    pub(super) fn take_all(&self) -> Vec<Arc<OpenFile>> {
+    pub(super) fn take_all(&self) -> Vec<Arc<FileDescription>> {
         self.open.write().drain().map(|(_, file)| file).collect()
     }
 }
 
-impl OpenFile {
+impl FileDescription {
     pub(super) fn new(
         pin: Pin,
         flags: OpenFlags,
@@ -200,7 +200,7 @@ impl OpenFile {
     }
 }
 
-impl Drop for OpenFile {
+impl Drop for FileDescription {
     fn drop(&mut self) {
         let mut state = self.pin.state();
         state.opens -= 1;

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use bytes::Bytes;
 use sheen_types::Errno;
 
-use super::handles::OpenFile;
+use super::handles::FileDescription;
 use super::{Credentials, FileType, Mounted};
 use crate::cache::{Heat, Inode};
 
@@ -17,7 +17,7 @@ const CLEAR: u64 = 4;
 
 impl Mounted {
     /// Bytes were read from a file or written to it.
-    pub(super) fn heat_up(&self, file: &OpenFile, is_write: bool, bytes: u64) {
+    pub(super) fn heat_up(&self, file: &FileDescription, is_write: bool, bytes: u64) {
         let Some(rules) = self.settings.heat().counted() else { return };
         let now = self.heat_clock();
         file.pin.state().file.heat.get_or_insert_default().add(rules, now, is_write, bytes);

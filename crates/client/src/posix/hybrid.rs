@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use sheen_types::Extent;
 
-use super::handles::OpenFile;
+use super::handles::FileDescription;
 use super::{FileHandle, FileSystem, Mounted, Stale};
 use crate::cache::{Inode, InodeState, LayoutState};
 use crate::data::FileLayout;
@@ -29,7 +29,7 @@ impl Mounted {
     /// Whether writes to the file, just opened, bypass the kernel's pages: if two of these hold. It cannot be
     /// read through this handle; it has several objects, and had them before it was opened, empty or not;
     /// another handle here writes it.
-    pub(super) fn writes_bypass_page_cache(&self, file: &OpenFile, is_new: bool) -> bool {
+    pub(super) fn writes_bypass_page_cache(&self, file: &FileDescription, is_new: bool) -> bool {
         if !file.flags.writes() || !self.settings.hybrid_io() {
             return false;
         }

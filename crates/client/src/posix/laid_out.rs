@@ -37,7 +37,7 @@ impl Mounted {
         self.with_data_for_call(who, inode, None, call).await
     }
 
-    /// The same, for a call during which the kernel holds these pages.
+    /// As [`Self::with_data`], for a call during which the kernel holds these pages.
     pub(super) async fn with_data_for_call<T, F>(
         &self,
         who: &Credentials,

@@ -208,7 +208,7 @@ impl Mounted {
     /// A directory that the file has a name in, as far as it is known: that is where a new file of the
     /// caller's may be made.
     fn directory_of(&self, inode: &Inode) -> Option<Pin> {
-        let parent = inode.state().names.seen.first().map(|(parent, _)| *parent)?;
+        let parent = inode.state().names.seen.first().map(|seen| seen.parent)?;
         self.pin(parent).ok()
     }
 

@@ -211,12 +211,12 @@ impl FileSystem {
         (self.0.meta.layout_room(), self.0.meta.inline_room())
     }
 
-    /// From now on so many for a layout.
+    /// Sets the bytes of an answer that are meant for a layout (`default_easize`).
     pub fn set_layout_room(&self, bytes: usize) {
         self.0.meta.set_layout_room(bytes);
     }
 
-    /// From now on so many for data.
+    /// Sets the bytes of an answer to an open that are meant for data (`dom_min_repsize`).
     pub fn set_inline_room(&self, bytes: usize) {
         self.0.meta.set_inline_room(bytes);
     }

@@ -133,7 +133,7 @@ impl FileSystem {
         self.make_unseen(who, (parent, name), mode, NewNode::WishedDirectory(wish)).await
     }
 
-    /// The same; a directory that is there is split, or merged, to so many stripes as are wished. Its MDT moves its names after
+    /// As [`FileSystem::make_wished_directory`]; a directory that is there is split, or merged, to so many stripes as are wished. Its MDT moves its names after
     /// this call. Up to three RPCs.
     ///
     /// # Errors
@@ -201,14 +201,15 @@ impl FileSystem {
         let asked = parent;
         let (inode, parent) = (self.0.pin(node)?, self.0.pin(asked)?);
         let mut linked = self.0.link(who, &inode, &parent, name).await;
-        if let Some((directory, known)) = self.0.stale_retry.found_as(who, node) {
+        if let Some(found_as) = self.0.stale_retry.found_as(who, node) {
             // Its name is replaced again and again: the kernel takes any inode of the same type.
-            let directory = self.0.pin(directory)?;
+            let directory = self.0.pin(found_as.parent)?;
             for _ in 0..TRIES {
                 if linked != Err(Errno::ENOENT) {
                     break;
                 }
-                let found = self.0.meta.lookup(who, &directory, &known, LookupDepth::Name).await?;
+                let found =
+                    self.0.meta.lookup(who, &directory, &found_as.name, LookupDepth::Name).await?;
                 let Some(found) = found else {
                     // There is no third try: this is the answer.
                     self.0.end_retry(who.pid);

@@ -15,7 +15,7 @@ use sheen_types::Errno;
 use sheen_types::access::{Capability, Subject};
 use sheen_wire::md::FileFlags;
 
-use super::handles::OpenFile;
+use super::handles::FileDescription;
 use super::{Credentials, FileType, Mounted, OpenFlags};
 use crate::cache::{Access, CachedOpen, Inode};
 use crate::mdt::CloseAttributes;
@@ -86,7 +86,7 @@ impl Mounted {
 
     /// A user closes a file. Its handles to write are not cached any more if it can be executed by now; returns
     /// what must be closed for that.
-    pub(super) fn note_close(&self, file: &OpenFile) -> Option<Arc<CachedOpen>> {
+    pub(super) fn note_close(&self, file: &FileDescription) -> Option<Arc<CachedOpen>> {
         let mut state = file.pin.state();
         state.file.open_cache.note_close(self.meta.world.clock.now());
         if state.is_executable() { state.file.open_cache.take(Access::Write) } else { None }

@@ -14,7 +14,7 @@
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::handles::OpenFile;
+use super::handles::FileDescription;
 use super::{FileSystem, Mounted, Opened};
 
 /// A guard that lives while the kernel takes bytes.
@@ -51,7 +51,7 @@ impl FileSystem {
 
 impl Mounted {
     /// The kernel must not have a handle of a file, and read it, while it stores bytes of the file.
-    pub(super) fn wait_for_handoff(&self, file: &OpenFile) {
+    pub(super) fn wait_for_handoff(&self, file: &FileDescription) {
         if file.pin.state().opens > 1 {
             drop(self.page_handoff.0.lock());
         }

@@ -18,7 +18,7 @@ use sheen_types::futures::{self, BoxFuture};
 use sheen_types::{Errno, Fid, Name, Uuid};
 use tokio::sync::Notify;
 
-use super::handles::OpenFile;
+use super::handles::FileDescription;
 use super::{
     Credentials, Entry, FileHandle, FileLock, FileSystem, LockOwner, Lookup, Mounted, NodeId,
     OpenFlags, Opened,
@@ -280,7 +280,7 @@ impl Mounted {
         }
         let (uid, gid) = record.owner;
         let who = Credentials { uid, gid, pid: record.pid, ..Credentials::root() };
-        let mut file = OpenFile::new(pin, flags, &who, open.map(OwnOrCachedOpen::Own));
+        let mut file = FileDescription::new(pin, flags, &who, open.map(OwnOrCachedOpen::Own));
         file.sends_no_flush = record.sends_no_flush;
         if record.bypasses_page_cache {
             file.bypass_page_cache();

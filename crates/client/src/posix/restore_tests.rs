@@ -3,46 +3,17 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use sheen_rpc::FormerExport;
 use sheen_types::{Errno, Fid, InodeBits, LockMode, ObdHandle, Uuid};
 use sheen_wire::messages::{MdsCloseReply, Request};
 
 use super::file_locks_tests::reply;
 use super::*;
-use crate::records::{OpenRecord, Record, RecordMemory, Recorder, Words};
-use crate::testing::{Fixture, found, name, opened};
+use crate::records::{OpenRecord, Record, RecordMemory, Recorder};
+use crate::testing::{Fixture, Records, found, name, opened};
 
 const FILE: Fid = Fid::new(0x2_0000_0400, 9);
 const WHOLE: InodeBits = InodeBits(0x13);
-
-/// Memory that outlives no one.
-#[derive(Default)]
-struct Records(Mutex<Vec<Option<Words>>>);
-
-impl Records {
-    fn all(&self) -> Vec<Record> {
-        self.0.lock().iter().flatten().filter_map(Record::of).collect()
-    }
-}
-
-impl RecordMemory for Records {
-    fn put(&self, words: &Words) -> Option<u32> {
-        let mut all = self.0.lock();
-        all.push(Some(*words));
-        Some(all.len() as u32 - 1)
-    }
-
-    fn set(&self, place: u32, word: usize, value: u64) {
-        if let Some(Some(words)) = self.0.lock().get_mut(place as usize) {
-            words[word] = value;
-        }
-    }
-
-    fn remove(&self, place: u32) {
-        self.0.lock()[place as usize] = None;
-    }
-}
 
 fn keeping() -> (Fixture, Arc<Records>) {
     let records = Arc::<Records>::default();

@@ -61,7 +61,7 @@ impl HeatSettings {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Sets that.
+    /// Sets whether heat is counted (`file_heat`).
     pub fn set_counts(&self, on: bool) {
         self.is_on.store(on, Ordering::Relaxed);
     }
@@ -72,7 +72,8 @@ impl HeatSettings {
         (self.weight.load(Ordering::Relaxed) * 100 + 128) / 256
     }
 
-    /// Sets that; more than 100 is 100.
+    /// Sets how much of the heat the last period is, in percent (`heat_decay_percentage`); more than 100 is
+    /// 100.
     pub fn set_percent(&self, percent: u32) {
         self.weight.store((percent.min(100) * 256 + 50) / 100, Ordering::Relaxed);
     }
@@ -83,7 +84,7 @@ impl HeatSettings {
         self.period.load(Ordering::Relaxed)
     }
 
-    /// Sets that; none is one.
+    /// Sets the seconds of a period (`heat_period_second`); none is one.
     pub fn set_period(&self, seconds: u64) {
         self.period.store(seconds.max(1), Ordering::Relaxed);
     }
@@ -124,7 +125,7 @@ impl OpenCacheSettings {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Sets that.
+    /// Sets from how many opens on a file stays open (`opencache_threshold_count`); 0 for never.
     pub fn set_count(&self, count: u32) {
         self.count.store(count, Ordering::Relaxed);
     }
@@ -136,7 +137,8 @@ impl OpenCacheSettings {
         self.reopened_within.load(Ordering::Relaxed)
     }
 
-    /// Sets that.
+    /// Sets within how many milliseconds of its close a file is to be opened to stay open at once
+    /// (`opencache_threshold_ms`).
     pub fn set_reopened_within(&self, millis: u32) {
         self.reopened_within.store(millis, Ordering::Relaxed);
     }
@@ -147,7 +149,8 @@ impl OpenCacheSettings {
         self.forget_after.load(Ordering::Relaxed)
     }
 
-    /// Sets that.
+    /// Sets for how many milliseconds a file is to be closed for its opens to be counted anew
+    /// (`opencache_max_ms`).
     pub fn set_forget_after(&self, millis: u32) {
         self.forget_after.store(millis, Ordering::Relaxed);
     }
@@ -190,7 +193,7 @@ impl Settings {
         self.lazy_statfs.load(Ordering::Relaxed)
     }
 
-    /// Sets that.
+    /// Sets whether statfs leaves OSTs out that cannot be reached (`lazystatfs`).
     pub fn set_lazy_statfs(&self, on: bool) {
         self.lazy_statfs.store(on, Ordering::Relaxed);
     }
@@ -201,7 +204,7 @@ impl Settings {
         self.sync_on_close.load(Ordering::Relaxed)
     }
 
-    /// Sets that.
+    /// Sets whether the last close of a file that was written makes it durable (`sync_on_close`).
     pub fn set_sync_on_close(&self, on: bool) {
         self.sync_on_close.store(on, Ordering::Relaxed);
     }
@@ -212,7 +215,7 @@ impl Settings {
         self.user_xattrs.load(Ordering::Relaxed)
     }
 
-    /// Sets that.
+    /// Sets whether there are attributes named `user.*` (`-o user_xattr`).
     pub fn set_user_xattrs(&self, on: bool) {
         self.user_xattrs.store(on, Ordering::Relaxed);
     }
@@ -223,7 +226,7 @@ impl Settings {
         self.stat_block.load(Ordering::Relaxed)
     }
 
-    /// Sets that.
+    /// Sets the bytes of a block that `stat(2)` reports (`stat_blocksize`); 0 for those that suit the inode.
     pub fn set_stat_block(&self, bytes: u32) {
         self.stat_block.store(bytes, Ordering::Relaxed);
     }
@@ -268,7 +271,7 @@ impl Settings {
         self.reports_size.load(Ordering::Relaxed)
     }
 
-    /// Sets that.
+    /// Sets whether a close sends the MDT the size (`lsom`).
     pub fn set_reports_size(&self, on: bool) {
         self.reports_size.store(on, Ordering::Relaxed);
     }
@@ -280,7 +283,8 @@ impl Settings {
         self.hybrid_io.load(Ordering::Relaxed)
     }
 
-    /// Sets that, for files that are opened from now on.
+    /// Sets whether some writers bypass the kernel's pages (`hybrid_io`), for files that are opened from now
+    /// on.
     pub fn set_hybrid_io(&self, on: bool) {
         self.hybrid_io.store(on, Ordering::Relaxed);
     }
@@ -292,7 +296,7 @@ impl Settings {
         self.layout_group.load(Ordering::Relaxed)
     }
 
-    /// Sets that.
+    /// Sets the group that may give files a layout (`enable_setstripe_gid`).
     pub fn set_layout_group(&self, group: u32) {
         self.layout_group.store(group, Ordering::Relaxed);
     }

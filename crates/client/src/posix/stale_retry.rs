@@ -20,6 +20,7 @@ use super::{Credentials, FileType, Mounted, NodeId};
 use crate::cache::{Inode, Pin};
 use crate::mdt::MdtOpen;
 use crate::meta::LookupDepth;
+use crate::types::Dentry;
 
 /// How long a retry may take to arrive and to end: longer than any thread waits for a processor on a busy
 /// machine.
@@ -44,8 +45,7 @@ struct Caller {
 
 /// What one of its lookups found.
 struct Retained {
-    parent: NodeId,
-    name: Name,
+    dentry: Dentry,
     pin: Pin,
     open: Option<MdtOpen>,
     who: Credentials,
@@ -65,14 +65,14 @@ impl StaleRetry {
     }
 
     /// The name by which the caller's retry found `node`.
-    pub(super) fn found_as(&self, who: &Credentials, node: NodeId) -> Option<(NodeId, Name)> {
+    pub(super) fn found_as(&self, who: &Credentials, node: NodeId) -> Option<Dentry> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
         let callers = self.callers.lock();
         let retained = &callers.get(&who.pid)?.retained;
         let found = retained.iter().rev().find(|retained| retained.pin.node() == node)?;
-        Some((found.parent, found.name.clone()))
+        Some(found.dentry.clone())
     }
 }
 
@@ -139,8 +139,8 @@ impl Mounted {
                 continue;
             }
             let found = self.inodes.pin(pin.fid);
-            let (parent, name, who) = (parent.node(), name.clone(), who.clone());
-            self.retain_found(Retained { parent, name, pin, open, who });
+            let (dentry, who) = (Dentry::new(parent.node(), name), who.clone());
+            self.retain_found(Retained { dentry, pin, open, who });
             return Ok(Some(found));
         }
         Err(Errno::ESTALE)

@@ -164,7 +164,7 @@ pub enum NewNode {
     DirectoryOn(MdtIndex),
     /// A directory on these MDTs (`lfs mkdir -c`).
     WishedDirectory(DirectoryWish),
-    /// The same; one of that name that is there is split or merged (`lfs setdirstripe -c`).
+    /// A directory on these MDTs; one of that name that is there is split or merged (`lfs setdirstripe -c`).
     RestripedDirectory(DirectoryWish),
     /// A symbolic link with this target.
     Symlink(Box<[u8]>),

@@ -15,7 +15,7 @@ use crate::meta::TRUSTED_LMV;
 
 /// A file's layout, or a directory's default one, as `lfs` and `getfattr` know it.
 const LUSTRE_LOV: &[u8] = b"lustre.lov";
-/// The same as the MDT stores it.
+/// The layout as the MDT stores it.
 const TRUSTED_LOV: &[u8] = b"trusted.lov";
 /// The object's name, as text: what `lfs path2fid` asks for.
 const LUSTRE_FID: &[u8] = b"lustre.fid";

@@ -2,6 +2,7 @@
 
 mod data;
 mod mdt;
+mod records;
 mod world;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ pub(crate) use mdt::{
     FakeMdt, absent, batch_reply, blocking, body, found, found_elsewhere, lock_reply, opened,
     parts_of, super_range,
 };
+pub(crate) use records::Records;
 pub(crate) use world::TestWorld;
 
 use crate::cache::{

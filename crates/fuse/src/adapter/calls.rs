@@ -23,6 +23,7 @@ use crate::special::node;
 
 mod attributes;
 mod directories;
+mod exported;
 mod files;
 mod locks;
 mod names;

@@ -134,7 +134,7 @@ struct OfFid {
 }
 
 #[derive(Default)]
-struct State {
+struct ExclusionState {
     entries: BTreeMap<EntryId, Entry>,
     by_fid: HashMap<Fid, OfFid>,
     renames: Holders,
@@ -152,7 +152,7 @@ pub(crate) struct DistributedExclusions {
     /// Entries, and of these those that are applied: looked at without the lock.
     entered: AtomicUsize,
     applied: AtomicUsize,
-    state: Mutex<State>,
+    state: Mutex<ExclusionState>,
     released: Notify,
 }
 
@@ -254,7 +254,7 @@ fn id_of(coordinator: Incarnation, number: u64) -> EntryId {
     (coordinator.mdt, coordinator.starts, number)
 }
 
-impl State {
+impl ExclusionState {
     /// Whether an entry conflicts with one of the accesses, but for one that is the operation's own.
     fn conflicts<'a>(
         &self,
@@ -647,14 +647,14 @@ impl DistributedExclusions {
         self.note_removed(state);
     }
 
-    fn note_removed(&self, state: parking_lot::MutexGuard<'_, State>) {
+    fn note_removed(&self, state: parking_lot::MutexGuard<'_, ExclusionState>) {
         self.count_applied(&state);
         self.entered.store(state.entries.len(), Ordering::Release);
         drop(state);
         self.released.notify_waiters();
     }
 
-    fn count_applied(&self, state: &State) {
+    fn count_applied(&self, state: &ExclusionState) {
         self.applied.store(state.applied, Ordering::Release);
     }
 }

@@ -16,7 +16,7 @@ use sheen_wire::ost::{Obdo, ObdoFlags, OstBody, OstId};
 use sheen_wire::ptlrpc::PtlrpcBody;
 
 /// What the OST holds and has received.
-pub(super) struct State {
+pub(super) struct FakeOstState {
     pub(super) objects: BTreeSet<(u64, u64)>,
     pub(super) last: u64,
     pub(super) creates: u32,
@@ -38,7 +38,7 @@ pub(super) struct State {
     pub(super) syncs: u32,
 }
 
-impl State {
+impl FakeOstState {
     fn described(&self, asked: Obdo) -> OstBody {
         let said = Valid::SIZE | Valid::BLOCKS | Valid::ATIME | Valid::MTIME | Valid::CTIME;
         OstBody { oa: Obdo { valid: Valid::ID | said, oi: asked.oi, ..self.written.clone() } }
@@ -46,14 +46,14 @@ impl State {
 }
 
 pub(super) struct FakeOst {
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<FakeOstState>,
     /// Held by a test, it keeps objects from being made durable.
     pub(super) disk: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl FakeOst {
     pub(super) fn new() -> Arc<Self> {
-        let state = State {
+        let state = FakeOstState {
             objects: BTreeSet::new(),
             last: 0,
             creates: 0,

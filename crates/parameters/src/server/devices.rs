@@ -72,7 +72,7 @@ fn osps(name: &TargetName, mdt: &Mdt, node: &RpcNode) -> Vec<String> {
     mdts.chain(osts).collect()
 }
 
-/// The same behind numbers.
+/// As [`lines`], each behind its number.
 pub(super) fn numbered(all: &[Arc<HostedTarget>], node: &RpcNode) -> String {
     let line = |(number, line): (usize, String)| {
         let words: Vec<&str> = line.split_whitespace().take(5).collect();

@@ -9,7 +9,7 @@ use sheen_wire::ptlrpc::{Message as Wire, MsgType, OpFlags, PtlrpcBody};
 use sheen_wire::text::Text;
 
 use super::flight::{Flight, FlightOwner};
-use super::state::{Connecting, Disconn, RequestReplay, Stage, State};
+use super::state::{Connecting, Disconn, EngineState, RequestReplay, Stage};
 use super::{Action, Engine, ImportKind};
 use crate::channel::{Call, RpcError};
 use crate::limits;
@@ -20,8 +20,8 @@ const UUID_BYTES: usize = 39;
 impl Engine {
     pub(super) fn connect_wanted(&mut self, now: Instant, key: u64, actions: &mut Vec<Action>) {
         let answer = match &self.state {
-            State::Closed => Some(Err(RpcError::Shutdown)),
-            State::Full(_) => Some(Ok(())),
+            EngineState::Closed => Some(Err(RpcError::Shutdown)),
+            EngineState::Full(_) => Some(Ok(())),
             _ if !self.policy.active => Some(Err(RpcError::Errno(Errno::EIO))),
             _ => None,
         };
@@ -38,11 +38,13 @@ impl Engine {
     /// Sends a connect, unless there is a connection, or something on its way.
     pub(super) fn connect(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let resume = match &self.state {
-            State::New | State::Idle | State::Disconn(Disconn::Denied(_)) => Stage::Replay,
-            State::Disconn(Disconn::LostConnection(lost)) => lost.resume,
+            EngineState::New | EngineState::Idle | EngineState::Disconn(Disconn::Denied(_)) => {
+                Stage::Replay
+            }
+            EngineState::Disconn(Disconn::LostConnection(lost)) => lost.resume,
             _ => return,
         };
-        self.enter(now, State::Connecting(Connecting::Connect(resume)), actions);
+        self.enter(now, EngineState::Connecting(Connecting::Connect(resume)), actions);
         self.connects.begin(now);
         self.stats.counters.connects += 1;
         let request = self.connect_request();
@@ -74,7 +76,7 @@ impl Engine {
     /// The connect was not answered, or answered with "later".
     pub(super) fn connect_failed(&mut self, now: Instant, actions: &mut Vec<Action>) {
         self.connects.failed();
-        self.enter(now, State::lost(self.state.stage()), actions);
+        self.enter(now, EngineState::lost(self.state.stage()), actions);
         self.fail_impatient(actions);
         self.schedule_connect(now);
     }
@@ -86,20 +88,20 @@ impl Engine {
             _ => (limits::RECONNECT_PAUSE_MIN * (1 << doubled)).min(limits::RECONNECT_PAUSE_MAX),
         };
         let retry = self.should_reconnect().then(|| now + pause);
-        if let State::Disconn(Disconn::LostConnection(lost)) = &mut self.state {
+        if let EngineState::Disconn(Disconn::LostConnection(lost)) = &mut self.state {
             lost.retry = retry;
         }
     }
 
     /// The connection is gone: back to DISCONN, and connect again soon.
     pub(super) fn disconnected(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        if self.state.is_over() || matches!(self.state, State::Idle) {
+        if self.state.is_over() || matches!(self.state, EngineState::Idle) {
             return;
         }
         self.abandon_flights(actions);
         // A new connection does not restore what an eviction took.
-        if !self.is_reverse() && !matches!(self.state, State::Evicted) {
-            self.enter(now, State::lost(self.state.stage()), actions);
+        if !self.is_reverse() && !matches!(self.state, EngineState::Evicted) {
+            self.enter(now, EngineState::lost(self.state.stage()), actions);
             self.schedule_connect(now);
         }
     }
@@ -116,22 +118,22 @@ impl Engine {
         }
         match &self.state {
             // It heard the good-bye or will not: the connection is gone either way.
-            State::Connecting(Connecting::Suspending) => {
+            EngineState::Connecting(Connecting::Suspending) => {
                 self.abandon_flights(actions);
                 self.suspended(now, actions);
             }
-            State::Connecting(Connecting::Connect(_)) => {
+            EngineState::Connecting(Connecting::Connect(_)) => {
                 self.abandon_flights(actions);
                 self.connect_failed(now, actions);
             }
-            State::Disconn(Disconn::Leaving(_)) => self.close(now, actions),
+            EngineState::Disconn(Disconn::Leaving(_)) => self.close(now, actions),
             state if state.shown().is_connected() => self.disconnected(now, actions),
             _ => {}
         }
     }
 
     pub(super) fn reconnect(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let is_over = self.state.is_over() || matches!(self.state, State::Evicted);
+        let is_over = self.state.is_over() || matches!(self.state, EngineState::Evicted);
         if self.is_reverse() || is_over || !self.policy.active || self.state.is_suspending() {
             return;
         }
@@ -150,7 +152,7 @@ impl Engine {
     ) {
         let kind = self.flights.by_xid[&xid].call.request.kind();
         self.take_flight(xid, actions);
-        if !matches!(self.state, State::Connecting(Connecting::Connect(_))) {
+        if !matches!(self.state, EngineState::Connecting(Connecting::Connect(_))) {
             return;
         }
         self.connects.replied();
@@ -240,7 +242,7 @@ impl Engine {
     /// The target refuses us: waiting callers get the error, and nothing is tried until asked for. As in Lustre
     /// what it gave us is void: it may evict us without notice, and a caller of a lock would wait for ever.
     fn deny(&mut self, now: Instant, error: &RpcError, actions: &mut Vec<Action>) {
-        self.enter(now, State::Disconn(Disconn::Denied(error.clone())), actions);
+        self.enter(now, EngineState::Disconn(Disconn::Denied(error.clone())), actions);
         self.fail_all(error, actions);
         if self.negotiated.export != ObdHandle(0) {
             self.discard_replays();
@@ -271,12 +273,12 @@ impl Engine {
     }
 
     /// The state that a connect leads to: it depends on what the target remembers of us.
-    fn state_after_connect(&mut self, before: ObdHandle, body: &PtlrpcBody) -> State {
+    fn state_after_connect(&mut self, before: ObdHandle, body: &PtlrpcBody) -> EngineState {
         let recovering = body.op_flags.contains(OpFlags::CONNECT_RECOVERING);
         let known = body.op_flags.contains(OpFlags::CONNECT_RECONNECT);
         let is_same = before == body.handle;
         if before == ObdHandle(0) {
-            return if recovering { State::ReplayLocks } else { State::Recover };
+            return if recovering { EngineState::ReplayLocks } else { EngineState::Recover };
         }
         match (recovering, known) {
             (true, true) if is_same => self.state.stage().resumed(),
@@ -284,11 +286,11 @@ impl Engine {
             // was lost: nothing that was sent to the one before it is there.
             (true, _) => {
                 self.kept.replayed = Transno(0);
-                State::Replay(RequestReplay::default())
+                EngineState::Replay(RequestReplay::default())
             }
-            (false, true) if is_same => State::Recover,
-            (false, false) if !self.negotiated.has_state_there => State::Recover,
-            (false, _) => State::Evicted,
+            (false, true) if is_same => EngineState::Recover,
+            (false, false) if !self.negotiated.has_state_there => EngineState::Recover,
+            (false, _) => EngineState::Evicted,
         }
     }
 
@@ -329,7 +331,7 @@ impl Engine {
         }
         let request = self.disconnect_request();
         // Calls that come from now on wait, and end with the import.
-        self.enter(now, State::Disconn(Disconn::Leaving(key)), actions);
+        self.enter(now, EngineState::Disconn(Disconn::Leaving(key)), actions);
         self.start_flight(now, Flight::new(FlightOwner::Disconnect, Call::new(request)), actions);
     }
 
@@ -343,12 +345,12 @@ impl Engine {
 
     pub(super) fn close(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let leaving = match &self.state {
-            State::Disconn(Disconn::Leaving(key)) => Some(*key),
+            EngineState::Disconn(Disconn::Leaving(key)) => Some(*key),
             _ => None,
         };
         self.fail_all(&RpcError::Shutdown, actions);
         self.kept.clear();
-        self.enter(now, State::Closed, actions);
+        self.enter(now, EngineState::Closed, actions);
         if let Some(key) = leaving {
             actions.push(Action::Settled(key, Ok(())));
         }

@@ -5,7 +5,7 @@
 //! (`sheen_node`'s `NodeImport`) owns clock, network and tasks: it feeds the [`Engine`] events and performs its
 //! actions, in their order. Roles see none of this but the traits of `channel`.
 //!
-//! What means something in one state alone is in that variant of `state::State`; what outlives it is in a struct
+//! What means something in one state alone is in that variant of `state::EngineState`; what outlives it is in a struct
 //! of its subject: connects, what was negotiated, requests under way and waiting, slots, requests kept, estimates.
 //!
 //! What always holds:
@@ -58,7 +58,7 @@ use estimates::Estimates;
 use flight::{Flights, Waiting};
 use kept::KeptRequests;
 use slots::Slots;
-use state::{Full, State};
+use state::{EngineState, Full};
 use stats::Stats;
 use suspend::ConnectionPolicy;
 
@@ -124,7 +124,7 @@ pub struct Engine {
     xids: Arc<Xids>,
     timing: Arc<Timing>,
     own_times: OwnTimes,
-    state: State,
+    state: EngineState,
     history: VecDeque<StateChange>,
     stats: Stats,
     connects: Connects,
@@ -150,7 +150,7 @@ impl Engine {
     pub fn new(now: Instant, config: Config, xids: Arc<Xids>, timing: Arc<Timing>) -> Self {
         let reverse = config.kind == ImportKind::Reverse;
         let full = Full { next_ping: now, used_at: now };
-        let state = if reverse { State::Full(full) } else { State::New };
+        let state = if reverse { EngineState::Full(full) } else { EngineState::New };
         Self {
             negotiated: Negotiated {
                 export: if reverse { config.handle } else { ObdHandle(0) },
@@ -372,7 +372,7 @@ impl Engine {
         self.estimates.service_estimate(&self.bounds())
     }
 
-    fn enter(&mut self, now: Instant, state: State, actions: &mut Vec<Action>) {
+    fn enter(&mut self, now: Instant, state: EngineState, actions: &mut Vec<Action>) {
         let before = std::mem::replace(&mut self.state, state);
         let state = self.state.shown();
         if before.shown() == state {
@@ -392,7 +392,7 @@ impl Engine {
     /// When this import pings if it has nothing else to say.
     fn ping_at(&self) -> Option<Instant> {
         match &self.state {
-            State::Full(full) if !self.is_reverse() => Some(full.next_ping),
+            EngineState::Full(full) if !self.is_reverse() => Some(full.next_ping),
             _ => None,
         }
     }
@@ -406,14 +406,14 @@ impl Engine {
     /// Something was sent: the next ping is due that much later.
     fn postpone_ping(&mut self, now: Instant) {
         let next = self.ping_after(now);
-        if let State::Full(full) = &mut self.state {
+        if let EngineState::Full(full) = &mut self.state {
             full.next_ping = next;
         }
     }
 
     /// The next ping is due at `time` at the latest.
     fn ping_by(&mut self, time: Instant) {
-        if let State::Full(full) = &mut self.state {
+        if let EngineState::Full(full) = &mut self.state {
             full.next_ping = full.next_ping.min(time);
         }
     }

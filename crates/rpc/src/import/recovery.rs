@@ -8,7 +8,7 @@ use sheen_wire::ptlrpc::PtlrpcBody;
 
 use super::flight::{Flight, FlightOwner};
 use super::kept::KeptRequest;
-use super::state::{Full, State};
+use super::state::{EngineState, Full};
 use super::{Action, Engine};
 use crate::channel::{Answer, Bulk, Call, CallKind, RequestHook, RpcError};
 
@@ -16,11 +16,11 @@ impl Engine {
     /// Does what the state demands, until something has to be waited for.
     pub(super) fn advance(&mut self, now: Instant, actions: &mut Vec<Action>) {
         match &self.state {
-            State::Evicted => self.evicted(actions),
-            State::Replay(_) => self.replay_next(now, actions),
-            State::ReplayLocks => actions.push(Action::ReplayLocks(self.connects.connection)),
-            State::ReplayWait => self.send_final_ping(now, actions),
-            State::Recover => self.enter_full(now, actions),
+            EngineState::Evicted => self.evicted(actions),
+            EngineState::Replay(_) => self.replay_next(now, actions),
+            EngineState::ReplayLocks => actions.push(Action::ReplayLocks(self.connects.connection)),
+            EngineState::ReplayWait => self.send_final_ping(now, actions),
+            EngineState::Recover => self.enter_full(now, actions),
             _ => {}
         }
     }
@@ -30,7 +30,7 @@ impl Engine {
         self.resend(now, actions);
         self.connects.settled();
         let full = Full { next_ping: self.ping_after(now), used_at: now };
-        self.enter(now, State::Full(full), actions);
+        self.enter(now, EngineState::Full(full), actions);
         for key in self.waiting.connects.drain(..) {
             actions.push(Action::Settled(key, Ok(())));
         }
@@ -66,7 +66,7 @@ impl Engine {
     /// Replays the next request, one at a time, in order of transactions.
     fn replay_next(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let Some((transno, kept)) = self.kept.next_to_replay() else {
-            self.enter(now, State::ReplayLocks, actions);
+            self.enter(now, EngineState::ReplayLocks, actions);
             self.advance(now, actions);
             return;
         };
@@ -74,7 +74,7 @@ impl Engine {
         let request = Box::new(kept.call.request.clone());
         let answer = Box::new(kept.answer.clone());
         actions.push(Action::Prepare(transno, Arc::clone(hook), request, answer));
-        if let State::Replay(replay) = &mut self.state {
+        if let EngineState::Replay(replay) = &mut self.state {
             replay.preparing = Some(transno);
         }
     }
@@ -86,7 +86,7 @@ impl Engine {
         request: Request,
         actions: &mut Vec<Action>,
     ) {
-        let State::Replay(replay) = &mut self.state else { return };
+        let EngineState::Replay(replay) = &mut self.state else { return };
         if replay.preparing.take_if(|preparing| *preparing == transno).is_none() {
             return;
         }
@@ -101,7 +101,7 @@ impl Engine {
     }
 
     fn replay(&mut self, now: Instant, transno: Transno, actions: &mut Vec<Action>) {
-        let State::Replay(replay) = &mut self.state else { return };
+        let EngineState::Replay(replay) = &mut self.state else { return };
         let Some(kept) = self.kept.get(transno) else { return };
         let xid = kept.xid;
         let mut call = kept.call.clone();
@@ -138,7 +138,7 @@ impl Engine {
         actions: &mut Vec<Action>,
     ) {
         self.kept.replayed = self.kept.replayed.max(transno);
-        if matches!(self.state, State::Replay(_)) {
+        if matches!(self.state, EngineState::Replay(_)) {
             self.replay_next(now, actions);
         }
     }
@@ -146,7 +146,7 @@ impl Engine {
     /// Whether the target still waits for the replay of our locks over this connection.
     #[must_use]
     pub fn awaits_locks(&self, connection: u32) -> bool {
-        matches!(self.state, State::ReplayLocks) && connection == self.connects.connection
+        matches!(self.state, EngineState::ReplayLocks) && connection == self.connects.connection
     }
 
     pub(super) fn locks_replayed(
@@ -163,7 +163,7 @@ impl Engine {
             self.disconnected(now, actions);
             return;
         }
-        self.enter(now, State::ReplayWait, actions);
+        self.enter(now, EngineState::ReplayWait, actions);
         self.advance(now, actions);
     }
 
@@ -174,8 +174,8 @@ impl Engine {
 
     /// The target's recovery is over: it has answered [`FlightOwner::FinalPing`].
     pub(super) fn recovery_ended(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        if matches!(self.state, State::ReplayWait) {
-            self.enter(now, State::Recover, actions);
+        if matches!(self.state, EngineState::ReplayWait) {
+            self.enter(now, EngineState::Recover, actions);
             self.advance(now, actions);
         }
     }
@@ -189,8 +189,8 @@ impl Engine {
     }
 
     pub(super) fn all_voided(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        if matches!(self.state, State::Evicted) {
-            self.enter(now, State::Recover, actions);
+        if matches!(self.state, EngineState::Evicted) {
+            self.enter(now, EngineState::Recover, actions);
             self.advance(now, actions);
         }
     }

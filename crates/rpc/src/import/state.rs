@@ -10,7 +10,7 @@ use crate::owner::ImportState;
 
 /// One state at a time.
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum EngineState {
     /// Never connected.
     New,
     /// Not connected.
@@ -94,7 +94,7 @@ pub(super) struct Full {
     pub(super) used_at: Instant,
 }
 
-impl State {
+impl EngineState {
     /// Not connected, and to be connected again at a time that is still to be set.
     pub(super) fn lost(resume: Stage) -> Self {
         Self::Disconn(Disconn::LostConnection(LostConnection { retry: None, resume }))
@@ -158,11 +158,11 @@ impl State {
 
 impl Stage {
     /// The state in which an interrupted recovery goes on.
-    pub(super) fn resumed(self) -> State {
+    pub(super) fn resumed(self) -> EngineState {
         match self {
-            Self::Replay => State::Replay(RequestReplay { again: true, preparing: None }),
-            Self::ReplayLocks => State::ReplayLocks,
-            Self::ReplayWait => State::ReplayWait,
+            Self::Replay => EngineState::Replay(RequestReplay { again: true, preparing: None }),
+            Self::ReplayLocks => EngineState::ReplayLocks,
+            Self::ReplayWait => EngineState::ReplayWait,
         }
     }
 }
@@ -176,11 +176,11 @@ mod tests {
         for stage in [Stage::Replay, Stage::ReplayLocks, Stage::ReplayWait] {
             let state = stage.resumed();
             assert_eq!(state.stage(), stage);
-            let lost = State::lost(state.stage());
+            let lost = EngineState::lost(state.stage());
             assert!(lost.awaits_caller() && lost.next_connect().is_none());
-            assert_eq!(State::Connecting(Connecting::Connect(lost.stage())).stage(), stage);
+            assert_eq!(EngineState::Connecting(Connecting::Connect(lost.stage())).stage(), stage);
         }
-        let full = State::Full(Full { next_ping: Instant(1), used_at: Instant(0) });
+        let full = EngineState::Full(Full { next_ping: Instant(1), used_at: Instant(0) });
         assert_eq!(full.stage(), Stage::Replay, "nothing is left of a recovery that has ended");
     }
 }

@@ -5,7 +5,7 @@ use sheen_wire::messages::ObdPing;
 use sheen_wire::opcode::Opcode;
 
 use super::flight::{Flight, FlightOwner, Phase, forget};
-use super::state::State;
+use super::state::EngineState;
 use super::{Action, Engine, ImportKind};
 use crate::adaptive::timeout_of;
 use crate::channel::{Answer, Call, CallKind, RpcError};
@@ -27,8 +27,8 @@ impl Engine {
         actions: &mut Vec<Action>,
     ) {
         let refusal = match (&self.state, call.kind) {
-            (State::Closed, _) => Some(RpcError::Shutdown),
-            (State::Full(_), _) => None,
+            (EngineState::Closed, _) => Some(RpcError::Shutdown),
+            (EngineState::Full(_), _) => None,
             (state, CallKind::Recovery) if state.shown().is_connected() => {
                 self.start(now, key, *call, actions);
                 return;
@@ -87,7 +87,7 @@ impl Engine {
     fn start(&mut self, now: Instant, key: u64, call: Call, actions: &mut Vec<Action>) {
         let counted = call.kind != CallKind::Recovery && is_counted(&call);
         let is_lock_replay =
-            call.kind == CallKind::Recovery && matches!(self.state, State::ReplayLocks);
+            call.kind == CallKind::Recovery && matches!(self.state, EngineState::ReplayLocks);
         self.flights.counted += usize::from(counted);
         let flight =
             Flight { counted, is_lock_replay, ..Flight::new(FlightOwner::Caller(key), call) };

@@ -14,7 +14,7 @@ use sheen_types::{Errno, Instant};
 
 use super::flight::{Flight, FlightOwner};
 use super::kept::KeptRequests;
-use super::state::{Connecting, Disconn, State};
+use super::state::{Connecting, Disconn, EngineState};
 use super::{Action, Engine};
 use crate::channel::{Call, RpcError};
 use crate::limits;
@@ -42,14 +42,14 @@ impl Default for ConnectionPolicy {
 impl Engine {
     /// A caller asks for something.
     pub(super) fn note_use(&mut self, now: Instant) {
-        if let State::Full(full) = &mut self.state {
+        if let EngineState::Full(full) = &mut self.state {
             full.used_at = now;
         }
     }
 
     /// When the owner is to be asked whether it needs the connection.
     pub(super) fn idle_deadline(&self) -> Option<Instant> {
-        let State::Full(full) = &self.state else { return None };
+        let EngineState::Full(full) = &self.state else { return None };
         let may = !self.policy.idle_timeout.is_zero() && !self.is_reverse();
         may.then(|| full.used_at + self.policy.idle_timeout)
     }
@@ -90,7 +90,7 @@ impl Engine {
     /// Disconnects for a while.
     fn suspend(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let request = self.disconnect_request();
-        self.enter(now, State::Connecting(Connecting::Suspending), actions);
+        self.enter(now, EngineState::Connecting(Connecting::Suspending), actions);
         self.start_flight(now, Flight::new(FlightOwner::Suspend, Call::new(request)), actions);
         self.negotiated.forget_target();
     }
@@ -98,8 +98,8 @@ impl Engine {
     /// The target has answered that disconnect, or will not.
     pub(super) fn suspended(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let state = match self.refusal() {
-            Some(error) => State::Disconn(Disconn::Denied(error)),
-            None => State::Idle,
+            Some(error) => EngineState::Disconn(Disconn::Denied(error)),
+            None => EngineState::Idle,
         };
         self.enter(now, state, actions);
         if self.has_callers() {
@@ -109,7 +109,7 @@ impl Engine {
 
     /// A caller asks for something while there is no connection: if none is being made, one is.
     pub(super) fn wake(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let is_idle = matches!(self.state, State::Idle);
+        let is_idle = matches!(self.state, EngineState::Idle);
         if self.policy.active && (is_idle || self.state.awaits_caller()) {
             self.connects.waking = is_idle;
             self.connect(now, actions);
@@ -124,7 +124,7 @@ impl Engine {
     /// What calls end with, if none are let in.
     pub(super) fn refusal(&self) -> Option<RpcError> {
         match &self.state {
-            State::Disconn(Disconn::Denied(error)) => Some(error.clone()),
+            EngineState::Disconn(Disconn::Denied(error)) => Some(error.clone()),
             _ if !self.policy.active => Some(DEACTIVATED),
             _ => None,
         }
@@ -145,7 +145,7 @@ impl Engine {
 
     pub(super) fn set_auto_reconnect(&mut self, now: Instant, on: bool, actions: &mut Vec<Action>) {
         self.policy.auto_reconnects = on;
-        if on && matches!(self.state, State::Disconn(_)) {
+        if on && matches!(self.state, EngineState::Disconn(_)) {
             self.wake(now, actions);
         }
     }
@@ -173,7 +173,7 @@ impl Engine {
             self.suspend(now, actions);
         } else {
             self.negotiated.forget_target();
-            self.enter(now, State::Disconn(Disconn::Denied(DEACTIVATED)), actions);
+            self.enter(now, EngineState::Disconn(Disconn::Denied(DEACTIVATED)), actions);
         }
         for key in self.waiting.connects.drain(..) {
             actions.push(Action::Settled(key, Err(DEACTIVATED)));
@@ -189,6 +189,8 @@ impl Engine {
 
     /// Whether calls of all kinds wait, for a connection that is given up or made on purpose.
     pub(super) fn queues_all_calls(&self) -> bool {
-        matches!(self.state, State::Idle) || self.state.is_suspending() || self.connects.waking
+        matches!(self.state, EngineState::Idle)
+            || self.state.is_suspending()
+            || self.connects.waking
     }
 }

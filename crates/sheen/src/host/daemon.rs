@@ -228,7 +228,7 @@ impl Daemon {
         self.wait_saying(patience, "to end")
     }
 
-    /// The same, and what is waited for is shown with `why`.
+    /// As [`Self::wait`], and what is waited for is shown with `why`.
     #[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
     pub(super) fn wait_saying(&self, patience: Duration, why: &str) -> bool {
         let begin = Instant::now();

@@ -15,12 +15,12 @@ use sheen_tools::output::{Fault, shown_path};
 /// The key of `run/cluster`.
 const KEY: &str = "layout";
 
-/// How the bytes of new files are spread, until `lfs setstripe` says something else.
+/// The default layout of files, until `lfs setstripe` says something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum FirstLayout {
     /// The first 64 KiB of each file on its MDT, where an open brings them; bytes up to 256 MiB on one OST, and what is behind on all OSTs
     SmallFiles,
-    /// Lustre's own: each file on one OST
+    /// Lustre's default: each file on one OST
     Lustre,
 }
 

@@ -33,7 +33,7 @@ const END: Duration = Duration::from_secs(30);
 /// Ask a mount whether it makes progress
 #[derive(Args)]
 pub(crate) struct Sign {
-    /// Where it is mounted
+    /// Mount point
     mount: PathBuf,
 }
 

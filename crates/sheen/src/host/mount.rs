@@ -47,7 +47,7 @@ pub(crate) struct Mount {
     /// system of `sheen up` on this machine
     #[arg(value_name = "MGSNID[:MGSNID...]:/FSNAME[/SUBDIR]")]
     source: OsString,
-    /// Where to mount it
+    /// Mount point
     #[arg(value_name = "MNT")]
     target: PathBuf,
     /// Options, separated by commas
@@ -59,19 +59,19 @@ pub(crate) struct Mount {
     /// Do everything but the mount itself
     #[arg(long, short = 'f')]
     fake: bool,
-    /// Mount though it is mounted there already, or something else is
+    /// Mount even if this or another file system is mounted there already
     #[arg(long)]
     force: bool,
     /// What /proc/mounts shows in place of the MGS's NIDs
     #[arg(long, short = 'M', value_name = "NAME")]
     mgsname: Option<String>,
-    /// Ignore options that are not known
+    /// Ignore unknown options
     #[arg(short = 's')]
     sloppy: bool,
-    /// Do not write /etc/mtab, which Sheen never does
+    /// Do not write to /etc/mtab (Sheen never does)
     #[arg(long, short = 'n')]
     nomtab: bool,
-    /// Say what is done
+    /// Verbose
     #[arg(long, short = 'v')]
     verbose: bool,
     /// Mount in this mount namespace: that of a process, or a file
@@ -120,7 +120,7 @@ pub(crate) fn run(options: &Mount) -> Result<(), Fault> {
     perform(options, &settings)
 }
 
-/// The same as mount(8) wants it of the programs that it calls.
+/// Mounts as mount(8) wants it of the programs that it calls.
 pub(crate) fn run_as_helper(options: &Mount) -> Result<(), Fault> {
     let settings = options.settings().map_err(mount_helper::misused)?;
     perform(options, &settings).map_err(mount_helper::failed)

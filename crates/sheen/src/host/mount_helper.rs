@@ -19,12 +19,12 @@ const INTERRUPTED: u8 = 8;
 /// mount(8): the mount failed.
 const FAILED: u8 = 32;
 
-/// The same fault of a wrong call.
+/// The fault with the code by which mount(8) knows a wrong call.
 pub(super) fn misused(fault: Fault) -> Fault {
     Fault { code: MOUNT_USAGE_CODE, ..fault }
 }
 
-/// The same fault of a mount.
+/// The fault with the code by which mount(8) knows that a mount failed.
 pub(super) fn failed(fault: Fault) -> Fault {
     let code = match Errno(u16::from(fault.code)) {
         Errno::ENOMEM | Errno::EAGAIN | Errno::ENFILE => SYSTEM,

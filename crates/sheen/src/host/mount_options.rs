@@ -18,7 +18,7 @@ enum Effect {
     Flags(MountFlags, MountFlags),
     /// Something of the client.
     Set(fn(&mut Settings)),
-    /// The same with a value; `None` if it is none.
+    /// Something of the client, by a value; `None` if it is none.
     Take(fn(&mut Settings, &str) -> Option<()>),
     /// It is always so, or only mount(8) and systemd look at it.
     Nothing,
@@ -254,7 +254,7 @@ impl Settings {
         Self::new(is_root).and(options, is_root, false)
     }
 
-    /// The same; `sloppy`: what is unknown is ignored (`mount -s`).
+    /// As [`Self::parse`], but what is unknown is ignored (`mount -s`).
     pub(super) fn parse_sloppy(options: &str, is_root: bool) -> Result<Self, Fault> {
         Self::new(is_root).and(options, is_root, true)
     }
@@ -392,10 +392,11 @@ pub(super) fn help() -> String {
         names.collect::<Vec<_>>().join(" ")
     };
     format!(
-        "Options of -o that have an effect:\n  {}\n\nThat are always so, or for mount(8) and systemd (x-* too):\n  {}\n\n\
-         That are ignored with a line:\n  {}\n\nThat are refused with a line, as is whatever is not here:\n  {}\n\n\
-         nosuid and nodev unless root says suid or dev. Parameters in /etc/lustre/mount.client.params and \
-         /etc/lustre/mount.FSNAME.params are set after each mount.",
+        "Options of -o that have an effect:\n  {}\n\n\
+         Options that are always in effect, or are for mount(8) and systemd, as those that begin with x-:\n  {}\n\n\
+         Options that are ignored, with a warning:\n  {}\n\nOptions that are refused, as is any other:\n  {}\n\n\
+         nosuid and nodev are in effect unless root gives suid or dev. Parameters in \
+         /etc/lustre/mount.client.params and /etc/lustre/mount.FSNAME.params are set after each mount.",
         names(|it| matches!(it, Flags(..) | Set(_) | Take(_))),
         names(|it| matches!(it, Nothing)),
         names(|it| matches!(it, Ignored(_))),

@@ -135,7 +135,7 @@ impl MountSource {
         }
     }
 
-    /// The same, at the address of an earlier process of this mount, if that has released it.
+    /// As [`Self::start_node`], at the address of an earlier process of this mount, if that has released it.
     pub(super) async fn start_node_again(
         &self,
         world: &World,
@@ -378,7 +378,7 @@ pub(super) fn forget(link: &Path) {
     let _ = fs::remove_file(link);
 }
 
-/// The same, if the address stands for the file system with its sockets in `folder`.
+/// Removes the link of [`announce`], if the address stands for the file system with its sockets in `folder`.
 pub(super) fn forget_of(nid: Nid, port: u16, folder: &Path) {
     let link = link(nid, port);
     if fs::read_link(&link).is_ok_and(|known| known == folder) {

@@ -48,7 +48,7 @@ fn point_of(pid: Pid, sources: &[OsString]) -> Option<PathBuf> {
     point_in(&words, sources)
 }
 
-/// The same of its command line.
+/// Where a process with this command line mounts one of `sources`, if it is one of a mount.
 fn point_in(words: &[OsString], sources: &[OsString]) -> Option<PathBuf> {
     let is_below = |word: &OsStr, source: &OsStr| {
         let below = word.as_bytes().strip_prefix(source.as_bytes());

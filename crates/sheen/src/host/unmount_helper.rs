@@ -22,25 +22,25 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How often we look whether it has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// As umount(8) calls it for the types lustre and fuse.lustre: unmount, and wait until servers have everything
+/// Helper of umount(8) for the types lustre and fuse.lustre: unmount, and wait until all data is on the servers
 #[derive(Args)]
 pub(crate) struct Unmount {
-    /// Where it is mounted
+    /// Mount point
     #[arg(value_name = "MNT")]
     target: PathBuf,
-    /// Give calls that wait for servers up: what is not written is lost
+    /// Force the unmount: calls that wait for servers fail, and data that is not written is lost
     #[arg(short = 'f')]
     force: bool,
-    /// Take it from its path now, and unmount it when no program uses it any more
+    /// Lazy: detach the mount now, and unmount it when no program uses it any more
     #[arg(short = 'l')]
     lazy: bool,
-    /// Do not write /etc/mtab, which Sheen never does
+    /// Do not write to /etc/mtab (Sheen never does)
     #[arg(short = 'n')]
     nomtab: bool,
-    /// Where it is in use, make it read-only instead
+    /// If it is busy, remount it read-only
     #[arg(short = 'r')]
     read_only: bool,
-    /// Say what is done
+    /// Verbose
     #[arg(short = 'v')]
     verbose: bool,
     /// Unmount in this mount namespace: that of a process, or a file

@@ -34,7 +34,7 @@ const TIMEOUT: u64 = 20;
 /// Seconds that a restarted server waits for clients where all are on this machine: those that live come back within
 /// two.
 const RECOVERY: u64 = 15;
-/// The same where clients on other machines may be: a client of Lustre tries again every 25 seconds once the servers
+/// Seconds that a restarted server waits where clients on other machines may be: a client of Lustre tries again every 25 seconds once the servers
 /// are gone for long. Less than a mount waits (`mount::TIMEOUT`), which is let in only after that.
 const RECOVERY_LISTENING: u64 = 45;
 
@@ -96,7 +96,7 @@ pub(crate) struct Up {
     /// Size of each new target in KiB [default: the size of the disk]
     #[arg(long, value_name = "KB")]
     device_size: Option<u64>,
-    /// How the bytes of new files are spread in a file system that is made now [default: small-files; lustre with
+    /// Default layout of files, for a new file system [default: small-files; lustre with
     /// --device-size]
     #[arg(long, value_enum, value_name = "LAYOUT")]
     layout: Option<FirstLayout>,

@@ -22,10 +22,10 @@ pub(super) const DRAIN: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Have this program go on with a mount whose process was started from another version, while files are open
+/// Replace the process of a mount by one of this program, without unmounting: open files stay open
 #[derive(Args)]
 pub(crate) struct Upgrade {
-    /// Where it is mounted
+    /// Mount point
     #[arg(value_name = "MNT")]
     mount: PathBuf,
 }

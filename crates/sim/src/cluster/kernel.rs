@@ -30,7 +30,7 @@ use sheen_types::{Errno, Extent, Fid, Instant, Name, PAGE_BYTES as PAGE};
 use tokio::sync::{Notify, oneshot};
 
 #[derive(Default)]
-struct State {
+struct CacheState {
     entries: BTreeMap<(NodeId, Name), Option<(NodeId, Fid)>>,
     /// Names that our own calls are making, moving or removing: how many, and since when.
     moving: BTreeMap<(NodeId, Name), (u32, Instant)>,
@@ -54,7 +54,7 @@ struct State {
     writers: BTreeMap<NodeId, Arc<tokio::sync::Mutex<()>>>,
 }
 
-impl State {
+impl CacheState {
     fn changed(&mut self, node: NodeId) {
         *self.changes.entry(node).or_default() += 1;
     }
@@ -150,7 +150,7 @@ impl State {
 }
 
 struct Cache {
-    state: Mutex<State>,
+    state: Mutex<CacheState>,
     world: World,
     /// A page has no owner any more.
     unlocked: Notify,
@@ -160,7 +160,7 @@ struct Cache {
 const LATE_MS: u64 = 40;
 
 impl Cache {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CacheState> {
         self.state.lock()
     }
 
@@ -174,7 +174,11 @@ impl Cache {
     }
 
     /// Waits until none of these pages has an owner, and has the state as it is then.
-    async fn unlocked(&self, node: NodeId, pages: RangeInclusive<u64>) -> MutexGuard<'_, State> {
+    async fn unlocked(
+        &self,
+        node: NodeId,
+        pages: RangeInclusive<u64>,
+    ) -> MutexGuard<'_, CacheState> {
         loop {
             let mut unlocked = pin!(self.unlocked.notified());
             unlocked.as_mut().enable();
@@ -222,7 +226,7 @@ struct Locked {
 }
 
 impl Locked {
-    fn insert(&mut self, state: &mut State, page: u64) {
+    fn insert(&mut self, state: &mut CacheState, page: u64) {
         state.locked.insert((self.node, page));
         self.pages.push(page);
     }

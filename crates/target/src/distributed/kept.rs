@@ -23,7 +23,7 @@ struct KeptChange {
 
 /// See the module's documentation.
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct KeptChanges {
     /// No smaller than that of any change that has a part here.
     pub(super) time: LogicalTime,
     kept: BTreeMap<ChangeId, KeptChange>,
@@ -47,7 +47,7 @@ fn changes_of(coordinator: MdtIndex) -> std::ops::RangeInclusive<ChangeId> {
     at(Transno(0))..=at(Transno(u64::MAX))
 }
 
-impl State {
+impl KeptChanges {
     /// What a store has, for the MDT with the index `own`, which starts now.
     pub(super) fn of(log: DistributedLog, own: MdtIndex, now: Instant) -> Self {
         let times = log.notes.values().map(|note| note.time);

@@ -37,7 +37,7 @@ use sheen_wire::update_record::{ClientAnswer, UpdateRecord};
 pub use self::at_rest::{ChangesAtRest, forget_at_rest, redo_at_rest};
 pub use self::redo::{Redo, does_not_fit};
 
-use self::kept::State;
+use self::kept::KeptChanges;
 use self::log::{DistributedLog, delete_record, put_note, put_record};
 use crate::config::TargetConfig;
 use crate::context::Context;
@@ -87,7 +87,7 @@ pub struct Completion {
 }
 
 /// See the module's documentation.
-pub(crate) struct Distributed(Mutex<State>);
+pub(crate) struct Distributed(Mutex<KeptChanges>);
 
 impl Distributed {
     /// What the store of the MDT has, which starts now.
@@ -100,7 +100,7 @@ impl Distributed {
         now: Instant,
     ) -> Result<Self, StoreError> {
         let log = DistributedLog::load(store, &config.name)?;
-        Ok(Self(Mutex::new(State::of(log, MdtIndex(config.index), now))))
+        Ok(Self(Mutex::new(KeptChanges::of(log, MdtIndex(config.index), now))))
     }
 
     /// The MDTs that are noted as partners.

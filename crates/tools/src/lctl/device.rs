@@ -5,7 +5,8 @@ use clap::Args;
 use sheen_control::{Client, ControlReply, ControlRequest};
 use sheen_types::Errno;
 
-use crate::origins::{self, Home};
+use crate::home::{self, Home};
+use crate::origins;
 use crate::output::Fault;
 use crate::processes::{self, command};
 use sheen_control::api::ABORT_RECOVERY;
@@ -87,7 +88,7 @@ impl Device {
             }
             // Of one process only one device is ever meant.
             if let Some((kind, name)) = own.into_iter().next() {
-                let home = origins::home(&mut process);
+                let home = home::home(&mut process);
                 found.push(Self { kind, name, home, process });
             }
         }
@@ -130,7 +131,7 @@ pub(super) fn abort_recovery(spec: Option<&str>) -> Result<(), Fault> {
     abort("abort_recovery", spec, None)
 }
 
-/// The same of MDTs that are clients of a target. With one MDT an MDT has none, and its recovery goes on.
+/// Ends the recovery of a target for MDTs that are its clients. With one MDT an MDT has none, and its recovery goes on.
 pub(super) fn abort_recovery_mdt(spec: Option<&str>) -> Result<(), Fault> {
     abort("abort_recovery_mdt", spec, Some("mdt"))
 }

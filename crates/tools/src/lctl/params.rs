@@ -7,7 +7,8 @@ use sheen_control::{Access, ControlReply, ControlRequest, Listed, Shown};
 use sheen_types::Errno;
 
 use super::conf_param::assignment;
-use crate::origins::{self, Home};
+use crate::home::Home;
+use crate::origins;
 use crate::output::{Fault, line, worst as outcome};
 use crate::processes::{ask_all, ask_each, command_all};
 use sheen_control::api::SET_PARAM;

@@ -6,14 +6,12 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use sheen_control::{ControlReply, ControlRequest};
 use sheen_types::Errno;
 
 use super::params::on_the_mgs;
 use crate::lfs::{pool_names, print_pools};
 use crate::origins;
 use crate::output::{Fault, line};
-use crate::processes::ask_all;
 use sheen_control::api::POOL;
 
 /// How long to wait until mounts and MDTs know a change, and how often to look.
@@ -222,17 +220,6 @@ fn settle(options: &Pool, fsname: &str, pool: &str, done: impl Fn(Option<&str>) 
         }
         std::thread::sleep(LOOK);
     }
-}
-
-/// The values of parameters in each process that has some.
-pub(crate) fn parameters(pattern: &str) -> Vec<Vec<(String, String)>> {
-    let shown = |answer| match answer {
-        ControlReply::Shown(shown) => {
-            shown.into_iter().map(|shown| (shown.name, shown.value)).collect()
-        }
-        _ => Vec::new(),
-    };
-    ask_all(&ControlRequest::Get { pattern: pattern.to_owned() }).into_iter().map(shown).collect()
 }
 
 #[cfg(test)]

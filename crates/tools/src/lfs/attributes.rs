@@ -104,7 +104,7 @@ pub(super) fn default_stripes(path: &Path) -> Result<Option<LmvUserMd>, Errno> {
     }
 }
 
-/// Sets that default.
+/// Sets the default of directories that are made in one.
 ///
 /// # Errors
 /// As `setxattr(2)`; ENOTTY on another file system than ours.

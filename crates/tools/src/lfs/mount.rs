@@ -12,7 +12,8 @@ use sheen_control::Client;
 use sheen_types::Errno;
 use sheen_types::text::bytes_of_shown;
 
-use crate::origins::{self, Home};
+use crate::home::{self, Home};
+use crate::origins;
 use crate::output::{Fault, errno_of, shown, shown_path, worst};
 use crate::processes::{self, Failure, command};
 use sheen_control::api::{MOUNT_INFO, MountInfo};
@@ -127,7 +128,7 @@ impl Mount {
         Self::all_at(|_| true)
     }
 
-    /// The same of those mount points that are `wanted`.
+    /// As [`Mounts::all`], of those mount points that are `wanted`.
     fn all_at(wanted: impl Fn(&Path) -> bool) -> Mounts {
         let mount = |mut process: Client| {
             let text = command(&mut process, MOUNT_INFO, &[]).ok()?;
@@ -148,7 +149,7 @@ impl Mount {
         paths.retain(|path| wanted(path) && all.iter().all(|it| it.info.point() != *path));
         let Mounts { answering, failed } = sign_inside(paths, SIGN_WAIT, sheen_fuse::question);
         all.extend(answering);
-        if let Some(home) = origins::chosen() {
+        if let Some(home) = home::chosen() {
             all.retain(|mount| home.is(&Home::of_source(&mount.info.source)));
         }
         Mounts { answering: all, failed }
@@ -170,7 +171,7 @@ impl Mount {
 
     fn home(&mut self) -> Option<Home> {
         match &mut self.way {
-            Way::Process(process) => origins::home(process),
+            Way::Process(process) => home::home(process),
             Way::Inside(_) => Some(Home::of_source(&self.info.source)),
         }
     }

@@ -9,10 +9,10 @@ use sheen_wire::lov::{LovEa, PoolName};
 
 use super::layout_source::folder_of;
 use super::mount::Mount;
-use crate::lctl::pools::parameters;
 use crate::origins;
 use crate::output::{Fault, line};
 use crate::processes::command_first;
+use crate::processes::parameters;
 use sheen_control::api::{MGS_POOLS, POOLS};
 
 /// Options of `pool_list`.

@@ -69,7 +69,7 @@ impl Limits {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// From now on so many bytes together; 0 turns read-ahead off.
+    /// Sets the bytes on their way ahead of all streams together; 0 turns read-ahead off.
     pub fn set_total(&self, bytes: u64) {
         self.total.store(bytes, Ordering::Relaxed);
     }
@@ -80,7 +80,7 @@ impl Limits {
         self.per_file.load(Ordering::Relaxed)
     }
 
-    /// From now on so many bytes ahead of one stream.
+    /// Sets the bytes ahead of one stream.
     pub fn set_per_file(&self, bytes: u64) {
         self.per_file.store(bytes, Ordering::Relaxed);
     }

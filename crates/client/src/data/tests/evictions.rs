@@ -8,8 +8,10 @@ use sheen_rpc::RpcError;
 use sheen_types::{Errno, Extent};
 use tokio::sync::Notify;
 
-use super::{CACHED, Fixture, pattern, resource};
+use super::{CACHED, FILE, Fixture, pattern, resource};
 use crate::data::{DataFile, WriteAt};
+use crate::records::{Record, RecordMemory, Recorder};
+use crate::testing::Records;
 
 /// A file with dirty bytes, whose pages the kernel does not drop before the second is notified.
 fn dirty(fixture: &Fixture) -> (Arc<dyn DataFile>, Arc<Notify>) {
@@ -53,6 +55,20 @@ fn a_write_while_the_kernel_drops_the_pages_of_a_lost_lock_reaches_the_ost_under
         assert_eq!(fixture.failures(), [], "nothing else was lost");
         assert_eq!(fixture.ost().bytes(resource(0)), [vec![0; 100], vec![9; 200]].concat());
         assert_eq!(fixture.size(&file), 300);
+    }
+}
+
+#[test]
+fn a_loss_that_was_reported_is_not_recorded_for_the_mounts_next_process() {
+    for lose in [evict, refuse_in_replay] {
+        let fixture = Fixture::new(1 << 20);
+        let records = Arc::<Records>::default();
+        fixture.osts.record_in(Recorder::new(Arc::clone(&records) as Arc<dyn RecordMemory>));
+        let (_file, _late) = dirty(&fixture);
+        assert_eq!(records.all(), [Record::Unflushed(FILE)]);
+        lose(&fixture);
+        assert_eq!(fixture.failures(), [Errno::EIO], "this process reports it");
+        assert_eq!(records.all(), [], "the next one would report it again");
     }
 }
 

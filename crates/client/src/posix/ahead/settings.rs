@@ -90,7 +90,7 @@ impl AheadSettings {
         self.max.load(Ordering::Relaxed)
     }
 
-    /// From now on so many.
+    /// Sets the names that a run is ahead at most (`statahead_max`).
     pub fn set_max(&self, count: usize) {
         self.max.store(count, Ordering::Relaxed);
     }
@@ -101,7 +101,7 @@ impl AheadSettings {
         self.min.load(Ordering::Relaxed)
     }
 
-    /// From now on so many.
+    /// Sets the names that a run is ahead at first (`statahead_min`).
     pub fn set_min(&self, count: usize) {
         self.min.store(count, Ordering::Relaxed);
     }
@@ -112,7 +112,7 @@ impl AheadSettings {
         self.batch_max.load(Ordering::Relaxed)
     }
 
-    /// From now on so many.
+    /// Sets the names in one request at most (`statahead_batch_max`).
     pub fn set_batch_max(&self, count: usize) {
         self.batch_max.store(count, Ordering::Relaxed);
     }
@@ -123,7 +123,7 @@ impl AheadSettings {
         self.running_max.load(Ordering::Relaxed)
     }
 
-    /// From now on so many.
+    /// Sets the runs at once at most (`statahead_running_max`).
     pub fn set_running_max(&self, count: usize) {
         self.running_max.store(count, Ordering::Relaxed);
     }
@@ -134,7 +134,7 @@ impl AheadSettings {
         self.timeout.load(Ordering::Relaxed)
     }
 
-    /// From now on so many.
+    /// Sets after how many seconds without a use a run ends (`statahead_timeout`).
     pub fn set_timeout(&self, seconds: u64) {
         self.timeout.store(seconds, Ordering::Relaxed);
     }
@@ -149,7 +149,7 @@ impl AheadSettings {
         self.asks_sizes.load(Ordering::Relaxed)
     }
 
-    /// Sets that.
+    /// Sets whether OSTs are asked for sizes, too (`statahead_agl`).
     pub fn set_asks_sizes(&self, on: bool) {
         self.asks_sizes.store(on, Ordering::Relaxed);
     }
@@ -160,7 +160,7 @@ impl AheadSettings {
         self.guesses_names.load(Ordering::Relaxed)
     }
 
-    /// Sets that.
+    /// Sets whether names are guessed that count on (`enable_statahead_fname`).
     pub fn set_guesses_names(&self, on: bool) {
         self.guesses_names.store(on, Ordering::Relaxed);
     }
@@ -171,7 +171,8 @@ impl AheadSettings {
         self.predict_hit.load(Ordering::Relaxed)
     }
 
-    /// From now on so many.
+    /// Sets after how many numbered names it is looked whether they are in order
+    /// (`statahead_fname_predict_hit`).
     pub fn set_predict_hit(&self, count: u32) {
         self.predict_hit.store(count, Ordering::Relaxed);
     }
@@ -182,7 +183,7 @@ impl AheadSettings {
         self.match_hit.load(Ordering::Relaxed)
     }
 
-    /// From now on so many.
+    /// Sets after how many names in order the next are guessed (`statahead_fname_match_hit`).
     pub fn set_match_hit(&self, count: u32) {
         self.match_hit.store(count, Ordering::Relaxed);
     }

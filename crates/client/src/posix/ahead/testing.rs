@@ -33,9 +33,9 @@ pub(super) struct Asked {
 
 /// The directory: the root.
 #[derive(Clone)]
-pub(super) struct Directory(Arc<Mutex<State>>);
+pub(super) struct Directory(Arc<Mutex<FakeDirectory>>);
 
-struct State {
+struct FakeDirectory {
     names: BTreeMap<String, Fid>,
     /// Names in the order of their hashes.
     listed: Vec<String>,
@@ -55,7 +55,7 @@ impl Directory {
     pub(super) fn serve(fixture: &Fixture, names: Vec<String>, has_layout: bool) -> Self {
         let fid = |number: usize| Fid::new(0x2_0000_0400, 100 + number as u32);
         let known = names.iter().enumerate().map(|(at, name)| (name.clone(), fid(at))).collect();
-        let state = State {
+        let state = FakeDirectory {
             names: known,
             listed: names,
             fails: BTreeMap::new(),
@@ -129,7 +129,7 @@ impl Directory {
     }
 }
 
-impl State {
+impl FakeDirectory {
     fn look_up(&mut self, name: &str) -> (i32, LdlmIntentGetattrReply) {
         let Some(fid) = self.names.get(name).copied() else {
             return (Errno::ENOENT.status(), absent());

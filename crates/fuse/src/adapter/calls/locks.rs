@@ -9,7 +9,7 @@ use sheen_fuse_wire::{
 use sheen_types::Errno;
 
 use crate::adapter::{Adapter, Call, handle, owner};
-use crate::mount::FileLocks;
+use crate::mount_options::FileLocks;
 use crate::signals::EndedBy;
 use crate::{answer, convert};
 

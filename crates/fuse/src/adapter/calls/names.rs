@@ -11,10 +11,11 @@ use sheen_fuse_wire::{
 };
 use sheen_types::{Errno, Name};
 
+use super::exported;
 use crate::adapter::{Adapter, Call, resent::Resent};
 use crate::signals::EndedBy;
 use crate::special::{self, node};
-use crate::{answer, convert, exported};
+use crate::{answer, convert};
 
 impl NameCalls for Adapter {
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {

@@ -50,14 +50,14 @@ struct Session {
     /// When its tool last asked.
     heard: Mutex<Instant>,
     /// Held over each step, so that steps come one after the other.
-    state: tokio::sync::Mutex<State>,
+    state: tokio::sync::Mutex<SurveyState>,
     /// The newest test.
     run: Mutex<Option<Arc<Run>>>,
 }
 
 /// What a survey has made, for its tests to work on.
 #[derive(Clone, Debug, Default)]
-struct State {
+struct SurveyState {
     directories: Vec<Fid>,
     /// First object, and how many.
     objects: (u64, u32),
@@ -237,7 +237,7 @@ impl Session {
     }
 
     /// Ends the test that runs and removes all that was made.
-    async fn settle(&self, state: &mut State) -> Result<(), Refused> {
+    async fn settle(&self, state: &mut SurveyState) -> Result<(), Refused> {
         let run = self.run.lock().take();
         if let Some(run) = run {
             run.stop();

@@ -13,7 +13,7 @@ use sheen_target::Target;
 use sheen_types::limits::BULK_BYTES_MAX;
 use sheen_types::{Errno, Fid, PAGE_BYTES};
 
-use super::State;
+use super::SurveyState;
 use super::run::{Finish, Run, Thread};
 
 /// Threads of one test.
@@ -32,7 +32,7 @@ const STAMP: usize = 16;
 pub(super) fn begin(
     world: &World,
     served: &Served,
-    state: &State,
+    state: &SurveyState,
     work: Work,
 ) -> Result<Arc<Run>, Errno> {
     if !(1..=THREADS_MAX).contains(&work.threads()) {

@@ -53,7 +53,7 @@ impl Link {
         Self(end)
     }
 
-    /// The same end, to be waited for.
+    /// This end, to be waited for.
     pub(super) fn to_be_polled(&self) -> io::Result<UnixStream> {
         let same = UnixStream::from(self.0.try_clone()?);
         same.set_nonblocking(true)?;
@@ -127,7 +127,7 @@ impl Kept {
         Some(Self { device, memory })
     }
 
-    /// The same once more, to be given away.
+    /// These descriptors once more, to be given away.
     pub(super) fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { device: self.device.try_clone()?, memory: self.memory.try_clone()? })
     }

@@ -21,7 +21,7 @@ const LOG_BYTES_MAX: u64 = 16 << 20;
 /// So many older ones are kept, `.1` the newest.
 const KEPT: usize = 4;
 
-struct State {
+struct LogFile {
     /// `None`: standard error is not ours to rotate.
     path: Option<PathBuf>,
     written: u64,
@@ -31,7 +31,7 @@ struct State {
 
 /// Where lines go: standard error. Clones share it.
 #[derive(Clone)]
-pub(super) struct Log(Arc<Mutex<State>>);
+pub(super) struct Log(Arc<Mutex<LogFile>>);
 
 impl Log {
     pub(super) fn start() -> Self {
@@ -43,7 +43,7 @@ impl Log {
         let written =
             path.as_ref().and_then(|path| fs::metadata(path).ok()).map_or(0, |it| it.len());
         let is_journal = path.is_none() && journal::is_standard_error();
-        Self(Arc::new(Mutex::new(State { path, written, bytes_max, is_journal })))
+        Self(Arc::new(Mutex::new(LogFile { path, written, bytes_max, is_journal })))
     }
 }
 
@@ -53,7 +53,7 @@ fn is_standard_error(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|there| (there.dev(), there.ino()) == (own.st_dev, own.st_ino))
 }
 
-impl State {
+impl LogFile {
     fn write(
         &mut self,
         line: &[u8],

@@ -14,14 +14,14 @@ use crate::special;
 
 /// Which inode is meant.
 #[derive(Clone, Copy)]
-pub(crate) enum Relative {
+pub(super) enum Relative {
     Itself,
     Parent,
 }
 
 impl Relative {
     /// `None` for an ordinary name.
-    pub(crate) fn of(name: &OsStr) -> Option<Self> {
+    pub(super) fn of(name: &OsStr) -> Option<Self> {
         match name.as_encoded_bytes() {
             b"." => Some(Self::Itself),
             b".." => Some(Self::Parent),
@@ -31,7 +31,7 @@ impl Relative {
 }
 
 impl Adapter {
-    pub(crate) fn look_up_exported(
+    pub(super) fn look_up_exported(
         &self,
         request: &Request,
         number: INodeNo,
