@@ -9,14 +9,10 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstCreate, OstCreateReply};
 use sheen_wire::ost::{Obdo, ObdoFlags, OstBody, OstId};
 
+use crate::limits::{CREATE_MAX, ORPHANS_MAX};
 use crate::mdt_progress::{MdtProgress, Reported};
 use crate::{Ost, objects};
 
-/// Objects that one request may create (`OST_MAX_PRECREATE`).
-const CREATE_MAX: u64 = 20_000;
-/// Objects that one request may remove as orphans: more means that the MDT's or our numbers are
-/// wrong.
-pub(crate) const ORPHANS_MAX: u64 = CREATE_MAX * 3 / 2;
 /// Objects in one transaction.
 const STEP: u64 = 512;
 /// An MDT counts from here, and gives no file the object of this id.

@@ -85,6 +85,7 @@
 mod commit;
 mod commit_mark;
 mod database;
+mod directory;
 mod error;
 mod files;
 mod format;
