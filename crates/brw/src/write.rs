@@ -186,7 +186,7 @@ struct Run {
 
 /// The checksum that the client has sent, and of which kind.
 fn checksum_of(asked: &Obdo) -> Option<(Checksum, u32)> {
-    Some((Checksum::named(asked.flags)?, asked.checksum()?))
+    Some((asked.flags.checksum()?, asked.checksum()?))
 }
 
 /// Our checksum of the data if it differs from the client's.
