@@ -213,8 +213,7 @@ impl Recovery {
     ) -> EndDecided {
         let mut window = self.window.lock();
         if from == ExportState::Replaying {
-            decrement(&mut window.replaying);
-            window.unqueue(export);
+            window.end_requests(export);
         }
         if to == ExportState::ReplayedAll {
             decrement(&mut window.replaying_locks);
@@ -232,7 +231,7 @@ impl Recovery {
             ExportState::Awaited => {}
             ExportState::Replaying => {
                 decrement(&mut window.connected);
-                decrement(&mut window.replaying);
+                window.end_requests(export);
                 decrement(&mut window.replaying_locks);
             }
             ExportState::ReplayingLocks => {
@@ -274,6 +273,7 @@ impl Recovery {
         window.unqueue(export);
         window.request_replays.insert(transno, (export, sender));
         window.request_replay_of.insert(export, transno);
+        window.past_durable.insert(export);
         // No stage can end by a request that waits.
         let EndDecided(_) = window.advance();
         Admission::Wait(receiver)
