@@ -15,8 +15,8 @@ use sheen_wire::md::Bias;
 use sheen_wire::messages::{MdsReintCreateSymReply, MdsReintSetattrReply, Request};
 use sheen_wire::text::Chars;
 
+use crate::distributed_exclusions::KeyRef;
 use crate::open_table::OpenTable;
-use crate::participant::KeyRef;
 use crate::reint::migrated;
 use crate::set_info::set_info;
 use crate::{Mdt, counters, data_version, other_mdts};

@@ -10,8 +10,9 @@ use sheen_types::MdtIndex;
 use sheen_types::futures::all;
 use sheen_wire::out::{Complete, ObjectUpdate};
 
-use super::ask::{Order, RESULT_BYTES};
+use super::ask::RESULT_BYTES;
 use crate::Mdt;
+use crate::other_mdts::Order;
 
 /// How long one that is there is waited for.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);

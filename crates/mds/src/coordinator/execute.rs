@@ -14,11 +14,12 @@ use sheen_wire::out::{
 use sheen_wire::update_record::{Part, UpdateRecord};
 use tokio::sync::oneshot;
 
-use super::ask::{NotDone, Order, RESULT_BYTES, call_until_let_in, read, request_of, results_of};
+use super::ask::{NotDone, RESULT_BYTES, call_until_let_in, read, request_of, results_of};
 use super::exclude::DistributedHold;
 use super::initiator::Initiator;
 use super::recover::pause;
 use crate::Mdt;
+use crate::other_mdts::Order;
 
 /// Between a part that was refused and the next try: the MDT's store has failed.
 const PAUSE: Duration = Duration::from_secs(5);

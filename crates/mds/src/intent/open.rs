@@ -35,9 +35,9 @@ use crate::coordinator::NewNameHold;
 use crate::directory::{Step, parse_name};
 use crate::hold::{HoldGuard, Wanted, WantedName};
 use crate::inode::{Inode, WholeInode};
+use crate::new_inode::CreateSpec;
 use crate::open_table::{OpenFile, OpenTable};
 use crate::placement::ReservedObjects;
-use crate::reint::CreateSpec;
 use crate::vouched_sizes::BeforeWriter;
 use crate::{Mdt, layouts, locks, remote, striped, xattrs};
 
