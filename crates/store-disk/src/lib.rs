@@ -89,6 +89,8 @@ mod directory;
 mod error;
 mod files;
 mod format;
+mod group;
+mod hash;
 mod inspect;
 mod journal;
 mod limits;
