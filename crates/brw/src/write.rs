@@ -38,7 +38,8 @@ impl<O: Objects> Brw<O> {
         let data = self.incoming(context, &asked, request.short_io, transfer.length).await?;
         let runs = self.runs(&asked, &transfer, data);
         if let Some(sum) = mismatch(&asked, &runs) {
-            tracing::warn!(object = %transfer.object, from = %context.from, "checksum differs");
+            tracing::warn!(target = context.target.name(), object = %transfer.object, from = %context.from,
+                "the bytes of a write were changed on their way from the client: refused, it sends them again");
             return Ok(refused(asked, sum, transfer.pieces.len()));
         }
         self.apply(context, &transfer, runs, &asked, &before)?;

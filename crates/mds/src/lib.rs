@@ -339,7 +339,9 @@ impl Mdt {
         };
         match added {
             Ok(ost) => self.maintain(ost),
-            Err(error) => tracing::error!(index, %error, "the OST's sequence cannot be recorded"),
+            Err(error) => {
+                tracing::error!(index, %error, "cannot record the OST's sequence: no file gets an object of it")
+            }
         }
     }
 

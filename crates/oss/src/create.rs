@@ -117,7 +117,13 @@ impl Ost {
             return Ok(before);
         }
         if wanted - before > CREATE_MAX {
-            tracing::warn!(sequence, wanted, last = before, "asked to create too many objects");
+            tracing::warn!(
+                target = context.target.name(),
+                sequence,
+                wanted,
+                last = before,
+                "refused to create more objects at once than an MDT may ask for"
+            );
             return Err(Errno::EINVAL);
         }
         let now = context.target.world().clock.wall();
@@ -170,7 +176,13 @@ impl Ost {
             return self.skip_ids(context, orphans, used);
         }
         if last - used > ORPHANS_MAX {
-            tracing::warn!(target, sequence, used, last, "too many orphans: keeping them");
+            tracing::warn!(
+                target,
+                sequence,
+                used,
+                last,
+                "refused to remove as orphans more objects than an MDT may have in advance: they are kept"
+            );
             let progress = progress.map(|it| it.keeping(last));
             return self.skip_ids(context, &Orphans { progress, ..*orphans }, last);
         }

@@ -61,7 +61,8 @@ impl Mdt {
             self.send_completion(target, &partners, &said).await;
         }
         if let Err(error) = target.forget_idle_partners() {
-            tracing::warn!(%error, "MDTs without changes stay noted");
+            tracing::warn!(target = target.name(), %error,
+                "cannot forget MDTs with which no change is left: the next start waits for them in recovery");
         }
     }
 
@@ -83,7 +84,8 @@ impl Mdt {
             return;
         }
         if let Err(error) = target.complete(target.mdt_index(), said) {
-            tracing::warn!(%error, "records of changes over several MDTs stay");
+            tracing::warn!(target = target.name(), %error,
+                "cannot remove records of complete changes over several MDTs: they are kept");
         }
     }
 

@@ -157,7 +157,7 @@ impl Mdt {
         let mut updates = match message(exclusion) {
             Ok(updates) => updates,
             // It was encoded before it was applied here.
-            Err(error) => return tracing::error!(%error, "a part of a change is not sent"),
+            Err(error) => return not_sent(target, mdt, &error),
         };
         let mut has_said = false;
         loop {
@@ -173,9 +173,7 @@ impl Mdt {
                 Err(Some(Errno::ESTALE)) => {
                     match message(0) {
                         Ok(late) => updates = late,
-                        Err(error) => {
-                            return tracing::error!(%error, "a part of a change is not sent");
-                        }
+                        Err(error) => return not_sent(target, mdt, &error),
                     }
                     Errno::ESTALE
                 }
@@ -253,4 +251,10 @@ impl Drop for UnderWay {
             self.mdt.coordinator.under_way.lock().remove(&id);
         }
     }
+}
+
+/// A part cannot be encoded, so its MDT does not get it.
+fn not_sent(target: &Target, mdt: MdtIndex, error: &TooMuch) {
+    tracing::error!(target = target.name(), mdt = mdt.0, %error,
+        "a part of a change over several MDTs is too large to be sent: check the file system with sheen fsck");
 }
