@@ -1,9 +1,10 @@
-//! The order of a crate's modules, from `layers.toml`: a module uses only those that stand before it.
+//! The order of a crate's modules: no two of them use each other, and where `layers.toml` has an order, a module uses only
+//! those that stand before it.
 //!
 //! Reads text, not syntax: `crate::name`, `crate::{name, ..}` and as many `super::` as lead to the crate's root.
 //! Tests may use everything.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A source file of a crate.
 pub(crate) struct Source {
@@ -35,6 +36,65 @@ pub(crate) fn faults(shown: &str, order: &[String], sources: &[Source]) -> Vec<S
     faults
 }
 
+/// Circles of modules in `sources` that `allowed` does not have, and modules in it that are in none: a line for each.
+///
+/// A circle is of modules each of which uses all of the same circle, over the modules between.
+pub(crate) fn circles(shown: &str, allowed: &[Vec<String>], sources: &[Source]) -> Vec<String> {
+    let reached = reached(&uses_of_modules(sources));
+    let is_in_one = |one: &str, other: &str| {
+        reached.get(one).is_some_and(|seen| seen.contains(other))
+            && reached.get(other).is_some_and(|seen| seen.contains(one))
+    };
+    let mut faults = BTreeSet::new();
+    for one in reached.keys() {
+        let circle: Vec<&str> =
+            reached.keys().filter(|other| is_in_one(one, other)).map(String::as_str).collect();
+        let is_known = |known: &Vec<String>| circle.iter().all(|it| known.iter().any(|k| k == it));
+        if !circle.is_empty() && !allowed.iter().any(is_known) {
+            faults.insert(format!("{shown}: these use each other: {}", circle.join(", ")));
+        }
+    }
+    for (circle, one) in
+        allowed.iter().flat_map(|circle| circle.iter().map(move |one| (circle, one)))
+    {
+        if !circle.iter().any(|other| other != one && is_in_one(one, other)) {
+            faults.insert(format!("{shown}: `{one}` is in no circle, as layers.toml has it"));
+        }
+    }
+    faults.into_iter().collect()
+}
+
+/// Which modules each module of a crate uses. What is for tests alone has no part in it.
+fn uses_of_modules(sources: &[Source]) -> BTreeMap<String, BTreeSet<String>> {
+    let tests: BTreeSet<String> = sources.iter().flat_map(test_modules).collect();
+    let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for source in sources {
+        let path = components(&source.path);
+        let Some(own) = path.first().filter(|_| !is_within(&path, &tests)) else { continue };
+        let used = all.entry((*own).to_owned()).or_default();
+        used.extend(uses(&source.text, path.len()).into_iter().map(|(_, name)| name));
+    }
+    let modules: BTreeSet<String> = all.keys().cloned().collect();
+    for (own, used) in &mut all {
+        used.retain(|name| name != own && modules.contains(name));
+    }
+    all
+}
+
+/// All that each module uses, over the modules between; itself only if it is in a circle.
+fn reached(uses: &BTreeMap<String, BTreeSet<String>>) -> BTreeMap<String, BTreeSet<String>> {
+    let mut all = BTreeMap::new();
+    for own in uses.keys() {
+        let mut seen = BTreeSet::new();
+        let mut open = vec![own];
+        while let Some(next) = open.pop() {
+            open.extend(uses[next].iter().filter(|used| seen.insert((*used).clone())));
+        }
+        all.insert(own.clone(), seen);
+    }
+    all
+}
+
 fn rank(order: &[String], module: &str) -> Option<usize> {
     order.iter().position(|known| known == module)
 }
@@ -54,9 +114,14 @@ fn is_within(path: &[&str], modules: &BTreeSet<String>) -> bool {
 fn test_modules(source: &Source) -> Vec<String> {
     let parent = components(&source.path);
     let lines: Vec<&str> = source.text.lines().map(str::trim).collect();
-    let pairs = lines.windows(2).filter(|pair| pair[0] == "#[cfg(test)]");
+    let pairs = lines.windows(2).filter(|pair| is_for_tests(pair[0]));
     let declared = pairs.filter_map(|pair| declared_module(pair[1]));
     declared.map(|name| [&parent[..], &[name]].concat().join("/")).collect()
+}
+
+/// `#[cfg(test)]`, or that the feature `testing` has a crate show to the tests of crates above it.
+fn is_for_tests(line: &str) -> bool {
+    line == "#[cfg(test)]" || line == "#[cfg(any(test, feature = \"testing\"))]"
 }
 
 /// `name` of `mod name;`, whatever its visibility.
@@ -151,6 +216,42 @@ mod tests {
         assert_eq!(found("locks.rs", "use super::cache::Inode;"), fault("locks.rs:1"));
         let late = "#[cfg(test)]\nmod tests;\nuse crate::cache::Inode;";
         assert_eq!(found("locks/mod.rs", late), fault("locks/mod.rs:3"));
+    }
+
+    #[test]
+    fn modules_that_use_each_other_are_a_fault_unless_the_circle_is_named() {
+        let file = |path: &str, uses: &str| Source {
+            path: path.to_owned(),
+            text: uses.split_whitespace().map(|it| format!("use crate::{it}::A;\n")).collect(),
+        };
+        let tests = Source {
+            path: "lib.rs".to_owned(),
+            text: "#[cfg(any(test, feature = \"testing\"))]\npub mod testing;\n".to_owned(),
+        };
+        let sources = [
+            tests,
+            file("a.rs", "b testing"),
+            file("b/mod.rs", "types"),
+            file("b/c.rs", "d"),
+            file("d.rs", "a"),
+            file("e.rs", "a b d"),
+            file("types.rs", ""),
+            file("testing.rs", "e a"),
+        ];
+        let named = |circles: &[&[&str]]| {
+            let owned = |circle: &&[&str]| circle.iter().map(|it| (*it).to_owned()).collect();
+            let circles: Vec<Vec<String>> = circles.iter().map(owned).collect();
+            circles_of(&circles, &sources)
+        };
+        assert_eq!(named(&[]), ["src: these use each other: a, b, d"]);
+        assert_eq!(named(&[&["a", "b"]]), ["src: these use each other: a, b, d"]);
+        assert_eq!(named(&[&["a", "b", "d"]]), Vec::<String>::new());
+        let wide = ["src: `e` is in no circle, as layers.toml has it"];
+        assert_eq!(named(&[&["a", "b", "d", "e"]]), wide);
+    }
+
+    fn circles_of(allowed: &[Vec<String>], sources: &[Source]) -> Vec<String> {
+        circles("src", allowed, sources)
     }
 
     #[test]

@@ -40,6 +40,9 @@ struct Crate {
     /// Its modules, lowest first: each may use those before it.
     #[serde(default)]
     modules: Vec<String>,
+    /// Modules that may use each other, such as those that one type is implemented in.
+    #[serde(default)]
+    circles: Vec<Vec<String>>,
     #[serde(default)]
     host: bool,
     #[serde(default, rename = "unsafe")]
@@ -77,9 +80,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
         for file in &files {
             check_source(file, rules, &layers.text, &mut faults)?;
         }
-        if !rules.modules.is_empty() {
-            check_modules(name, &rules.modules, &folder, &files, &mut faults)?;
-        }
+        check_modules(name, rules, &folder, &files, &mut faults)?;
     }
     cited_tests::check(&mut faults)?;
     tables::check(&mut faults)?;
@@ -233,7 +234,7 @@ fn check_source(
 
 fn check_modules(
     name: &str,
-    order: &[String],
+    rules: &Crate,
     folder: &Path,
     files: &[PathBuf],
     faults: &mut Vec<String>,
@@ -243,7 +244,11 @@ fn check_modules(
         let path = file.strip_prefix(folder).unwrap_or(file).display().to_string();
         sources.push(Source { path, text: read(file)? });
     }
-    faults.extend(modules::faults(&format!("crates/{name}/src"), order, &sources));
+    let shown = format!("crates/{name}/src");
+    if !rules.modules.is_empty() {
+        faults.extend(modules::faults(&shown, &rules.modules, &sources));
+    }
+    faults.extend(modules::circles(&shown, &rules.circles, &sources));
     Ok(())
 }
 

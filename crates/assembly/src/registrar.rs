@@ -235,7 +235,7 @@ impl Registrar {
             match connecting.connect().await {
                 // The import has said why.
                 Ok(()) | Err(RpcError::Errno(Errno::EXDEV)) => {}
-                Err(error) => tracing::warn!(%target, %error, "not connected"),
+                Err(error) => tracing::warn!(%target, %error, "cannot connect to a target"),
             }
         };
         self.world.tasks.spawn("connect target", Box::pin(task));

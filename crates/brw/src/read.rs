@@ -85,7 +85,7 @@ impl<O: Objects> Brw<O> {
 fn answer(asked: &Obdo, data: &[Bytes], sum: Option<u32>) -> Obdo {
     let mut oa = Obdo { oi: asked.oi, ..Obdo::default() };
     let wanted = asked.valid.contains(Valid::CKSUM | Valid::FLAGS);
-    if let Some(checksum) = Checksum::named(asked.flags).filter(|_| wanted) {
+    if let Some(checksum) = asked.flags.checksum().filter(|_| wanted) {
         let known = sum.filter(|_| checksum == Checksum::Crc32c);
         oa.set_checksum(checksum, known.unwrap_or_else(|| checksum.of(data)));
     }

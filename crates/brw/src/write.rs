@@ -38,7 +38,8 @@ impl<O: Objects> Brw<O> {
         let data = self.incoming(context, &asked, request.short_io, transfer.length).await?;
         let runs = self.runs(&asked, &transfer, data);
         if let Some(sum) = mismatch(&asked, &runs) {
-            tracing::warn!(object = %transfer.object, from = %context.from, "checksum differs");
+            tracing::warn!(target = context.target.name(), object = %transfer.object, from = %context.from,
+                "the bytes of a write were changed on their way from the client: refused, it sends them again");
             return Ok(refused(asked, sum, transfer.pieces.len()));
         }
         self.apply(context, &transfer, runs, &asked, &before)?;
@@ -186,7 +187,7 @@ struct Run {
 
 /// The checksum that the client has sent, and of which kind.
 fn checksum_of(asked: &Obdo) -> Option<(Checksum, u32)> {
-    Some((Checksum::named(asked.flags)?, asked.checksum()?))
+    Some((asked.flags.checksum()?, asked.checksum()?))
 }
 
 /// Our checksum of the data if it differs from the client's.

@@ -8,14 +8,14 @@ use sheen_wire::messages::{
 use sheen_wire::ptlrpc::{Message, MessageWriter, message_length};
 use sheen_wire::{ByteOrder, DecodeError, Reader, Wire, Writer};
 
-use crate::opaque::{Content, explain};
+use crate::content::{Content, Explain};
 
 /// Each bulk buffer of a batch starts at a page.
 const PAGE: usize = sheen_types::PAGE_BYTES as usize;
 
 /// Reads `but_update_header`, with the operations if they are not bulk.
-pub(crate) fn header(bytes: &Bytes) -> Content {
-    typed(bytes, |reader, batch| {
+pub(crate) fn header(bytes: &Bytes, explain: Explain) -> Content {
+    typed(bytes, explain, |reader, batch| {
         let header = ButUpdateHeader::decode(reader)?;
         header.encode(&mut batch.encoded);
         batch.shown.push(format!("{header:?}"));
@@ -28,8 +28,8 @@ pub(crate) fn header(bytes: &Bytes) -> Content {
 }
 
 /// Reads a bulk: one or more buffers of requests, filled up with zeros.
-pub(crate) fn requests(bytes: &Bytes) -> Content {
-    typed(bytes, |reader, batch| {
+pub(crate) fn requests(bytes: &Bytes, explain: Explain) -> Content {
+    typed(bytes, explain, |reader, batch| {
         while reader.remaining() > 0 {
             let at = batch.encoded.len();
             let used = batch.messages::<LdlmIntentGetattr>(&bytes.slice(at..), false)?;
@@ -43,8 +43,8 @@ pub(crate) fn requests(bytes: &Bytes) -> Content {
 
 /// Reads `batch_update_reply`. Its count is of successes; what an operation left that failed, the
 /// last one, lies behind them.
-pub(crate) fn replies(bytes: &Bytes) -> Content {
-    typed(bytes, |reader, batch| {
+pub(crate) fn replies(bytes: &Bytes, explain: Explain) -> Content {
+    typed(bytes, explain, |reader, batch| {
         let rest = reader.rest();
         let mut used = batch.messages::<LdlmIntentGetattrReply>(&rest, true)?;
         let behind = rest.slice(used..);
@@ -82,9 +82,11 @@ pub fn questions(request: &MdsBatch, bulk: &[Bytes]) -> Vec<LdlmIntentGetattr> {
 
 fn typed(
     bytes: &Bytes,
+    explain: Explain,
     read: impl FnOnce(&mut Reader<'_>, &mut Batch) -> Result<(), DecodeError>,
 ) -> Content {
-    let mut batch = Batch::default();
+    let encoded = Writer::default();
+    let mut batch = Batch { explain, shown: Vec::new(), encoded, dirty: 0 };
     match read(&mut Reader::new(bytes, ByteOrder::Little), &mut batch) {
         Ok(()) => Content::Typed {
             shown: batch.shown.join("; "),
@@ -96,8 +98,9 @@ fn typed(
 }
 
 /// What has been read of a batch.
-#[derive(Default)]
 struct Batch {
+    /// Reads the buffers that a message leaves as bytes.
+    explain: Explain,
     shown: Vec<String>,
     encoded: Writer,
     dirty: usize,
@@ -138,7 +141,7 @@ impl Batch {
         let mut writer = MessageWriter::new(&message.header, fields.buffer_count());
         fields.write(&mut writer);
         let ours = writer.finish();
-        opaque(&LdlmIntentGetattr::FORMAT, T::FIELDS.len(), is_reply, &message)?;
+        opaque(self.explain, &LdlmIntentGetattr::FORMAT, T::FIELDS.len(), is_reply, &message)?;
         let dirty = bytes.iter().zip(&clean).filter(|(wire, clean)| wire != clean).count();
         if ours != clean || dirty != message.dirty_padding {
             return Err(DecodeError::Illegal { what: "batched message", value: 0 });
@@ -152,6 +155,7 @@ impl Batch {
 
 /// Checks the buffers that the format leaves as bytes.
 fn opaque(
+    explain: Explain,
     format: &Format,
     count: usize,
     is_reply: bool,

@@ -11,8 +11,9 @@ use sheen_wire::lnet::{LnetCommand, Portal};
 use sheen_wire::messages::{FieldInfo, FieldKind};
 use sheen_wire::ptlrpc::{Message, MsgType, PtlrpcBody};
 
+use crate::content::Content;
 use crate::facts;
-use crate::opaque::{Content, explain, explain_bulk};
+use crate::opaque::{explain, explain_bulk};
 use crate::pcap::packets;
 use crate::rpc::{Meaning, Tracker, match_bits};
 use crate::session::{Event, LnetMessage, Said, events};

@@ -10,7 +10,8 @@ use sheen_wire::messages::{FieldInfo, FieldKind, Format, Shape};
 use sheen_wire::ptlrpc::{Message, MsgType};
 use sheen_wire::{Wire, Writer};
 
-use crate::opaque::{Content, explain, explain_bulk};
+use crate::content::Content;
+use crate::opaque::{explain, explain_bulk};
 use crate::pcap::{CaptureError, packets};
 use crate::rpc::{Meaning, Tracker};
 use crate::session::{Event, LnetMessage, Said, events};

@@ -7,6 +7,7 @@
 //! what a file contains.
 
 mod batch;
+mod content;
 pub mod dump;
 mod facts;
 pub mod golden;
@@ -18,4 +19,5 @@ pub mod session;
 pub mod tcp;
 
 pub use batch::{attributes, questions};
-pub use opaque::{Content, explain, explain_bulk};
+pub use content::Content;
+pub use opaque::{explain, explain_bulk};

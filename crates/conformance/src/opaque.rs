@@ -19,29 +19,8 @@ use sheen_wire::opcode::Opcode;
 use sheen_wire::ost::{Fiemap, FiemapExtent, NiobufRemote, OstLvb, OstLvbV1};
 use sheen_wire::{ByteOrder, DecodeError, Reader, Wire, Writer};
 
-/// What a run of bytes is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Content {
-    /// Structures.
-    Typed {
-        /// Their fields, for people.
-        shown: String,
-        /// The bytes that writing them gives.
-        encoded: Bytes,
-        /// Bytes of padding that the peer did not clear; `encoded` has them too.
-        dirty: usize,
-    },
-    /// Bytes that Lustre does not look into either: of which kind they are.
-    Plain(&'static str),
-    /// Bytes that our structures do not describe.
-    Untyped,
-}
-
-impl Content {
-    fn typed<T: std::fmt::Debug>(value: &T, encoded: Bytes) -> Self {
-        Self::Typed { shown: format!("{value:?}"), encoded, dirty: 0 }
-    }
-}
+use crate::content::Content;
+use crate::{batch, out};
 
 /// Reads the buffer `field` of a request or reply.
 #[must_use]
@@ -63,11 +42,11 @@ pub fn explain(format: &Format, is_reply: bool, field: &str, bytes: &Bytes) -> C
         ("eadata", Opcode::LDLM_ENQUEUE) if is_reply => Content::Plain("xattr names"),
         ("eadata" | "mdt_md" | "default_mdt_md", _) => layout(bytes),
         ("dlm_lvb", _) => value_block(bytes),
-        ("but_update_header", _) => crate::batch::header(bytes),
-        ("batch_update_reply", _) => crate::batch::replies(bytes),
-        ("out_update_header", _) => crate::out::header(bytes),
-        ("object_update_reply", _) => crate::out::results(bytes),
-        ("generic_data", Opcode::FLD_READ) => crate::out::ranges(bytes),
+        ("but_update_header", _) => batch::header(bytes, explain),
+        ("batch_update_reply", _) => batch::replies(bytes, explain),
+        ("out_update_header", _) => out::header(bytes),
+        ("object_update_reply", _) => out::results(bytes),
+        ("generic_data", Opcode::FLD_READ) => out::ranges(bytes),
         ("hsm_state_set", _) => array::<HsmStateSet>(bytes),
         ("hsm_user_state", _) => array::<HsmUserState>(bytes),
         ("swap_layouts", _) => array::<SwapLayouts>(bytes),
@@ -84,8 +63,8 @@ pub fn explain_bulk(format: Option<&Format>, bytes: &Bytes) -> Content {
     match format.map(|format| format.opcode) {
         Some(Opcode::MDS_READPAGE) => dir_pages(bytes),
         Some(Opcode::MGS_CONFIG_READ) => nid_table(bytes),
-        Some(Opcode::MDS_BATCH) => crate::batch::requests(bytes),
-        Some(Opcode::OUT_UPDATE) => crate::out::updates(bytes),
+        Some(Opcode::MDS_BATCH) => batch::requests(bytes, explain),
+        Some(Opcode::OUT_UPDATE) => out::updates(bytes),
         Some(Opcode::OST_READ | Opcode::OST_WRITE) => Content::Plain("file data"),
         _ => Content::Untyped,
     }

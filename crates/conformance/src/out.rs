@@ -7,7 +7,7 @@ use sheen_wire::out::{
 };
 use sheen_wire::{Wire, Writer};
 
-use crate::opaque::Content;
+use crate::content::Content;
 
 /// What was read, for people, and what writing it gives.
 type Read = (Vec<String>, Writer);

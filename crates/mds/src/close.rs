@@ -158,7 +158,8 @@ impl Mdt {
         let finish = async move {
             let Some(mdt) = mdt.upgrade() else { return };
             if let Err(errno) = mdt.finish_close(&target, fid, record.as_ref()).await {
-                tracing::warn!(%fid, %errno, "what a close said is lost");
+                tracing::warn!(target = target.name(), %fid, %errno,
+                    "a file is closed, but the times and size that came with it are lost");
                 mdt.destroy_later(&target, fid);
             }
         };

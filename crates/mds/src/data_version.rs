@@ -7,7 +7,7 @@ use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::messages::{MdsGetattr, MdsGetattrReply};
 use sheen_wire::ost::{ObdoFlags, OstId};
 
-use crate::{Mdt, dom, layouts};
+use crate::{Mdt, dom_layout, layouts};
 
 /// Whether a client wants to know that instead of attributes.
 pub(crate) fn is_asked(request: &MdsGetattr) -> bool {
@@ -42,7 +42,7 @@ impl Mdt {
         }
         let mut body = MdtBody { valid: Valid::DATAVERSION, version, ..MdtBody::default() };
         if let Some(layout) = self.layout(&inode)? {
-            dom::part_of(&layout).ok_or(Errno::ESTALE)?;
+            dom_layout::part_of(&layout).ok_or(Errno::ESTALE)?;
             body.layout_gen = layouts::stored(&layout)?.generation();
             body.valid |= Valid::LAYOUT_VERSION;
         }

@@ -15,8 +15,8 @@ use sheen_wire::md::Bias;
 use sheen_wire::messages::{MdsReintCreateSymReply, MdsReintSetattrReply, Request};
 use sheen_wire::text::Chars;
 
+use crate::distributed_exclusions::KeyRef;
 use crate::open_table::OpenTable;
-use crate::participant::KeyRef;
 use crate::reint::migrated;
 use crate::set_info::set_info;
 use crate::{Mdt, counters, data_version, other_mdts};
@@ -190,7 +190,8 @@ impl Operations for Mdt {
             for file in files {
                 let fid = file.fid;
                 if let Err(errno) = self.close_for_client(target, file).await {
-                    tracing::warn!(%fid, %errno, "an open file of a client that left");
+                    tracing::warn!(target = target.name(), %fid, %errno,
+                        "cannot close a file that a client left open");
                 }
             }
         })
@@ -203,7 +204,7 @@ impl Operations for Mdt {
     fn started<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             if self.target.set(Arc::downgrade(target)).is_err() {
-                tracing::error!("the operations of an MDT serve one target only");
+                tracing::error!(target = target.name(), "an MDT was started twice over one store");
             }
             for ost in self.placement.all().iter() {
                 ost.start_maintenance(target);
@@ -216,10 +217,12 @@ impl Operations for Mdt {
     fn recovered<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             if let Err(errno) = self.clean_orphans(target).await {
-                tracing::warn!(%errno, "orphans are left");
+                tracing::warn!(target = target.name(), %errno,
+                    "cannot remove all orphans: the rest goes with the next start");
             }
             if let Err(error) = self.settle_sizes(target) {
-                tracing::warn!(%error, "no size is vouched for until the next start");
+                tracing::warn!(target = target.name(), %error,
+                    "cannot settle recorded sizes: clients ask OSTs for all sizes until the next start");
             }
             self.clean_echo_soon(target);
             self.restriper.changed.notify_one();

@@ -23,7 +23,7 @@ use sheen_wire::text::Text;
 use crate::directory::{self, Child, damaged_entry, parse_name, parse_value};
 use crate::hold::{Wanted, WantedName};
 use crate::inode::DIRECTORY_BYTES;
-use crate::reint::CreateSpec;
+use crate::new_inode::CreateSpec;
 use crate::xattrs::LINK;
 use crate::{Mdt, counters, links, locks};
 

@@ -15,7 +15,7 @@ use sheen_target::{Wait, while_waiting};
 use sheen_types::{Fid, Keyed};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::participant::DistributedExclusions;
+use crate::distributed_exclusions::DistributedExclusions;
 
 /// Enough that operations seldom collide.
 const SHARDS: usize = 4096;

@@ -18,8 +18,8 @@ use tokio::sync::MutexGuard;
 
 use crate::Mdt;
 use crate::directory::Child;
+use crate::distributed_exclusions::{Access, KeyRef};
 use crate::exclusion::{ShardGuards, ShardSet};
-use crate::participant::{Access, KeyRef};
 
 /// Names of one operation, at most: those of a rename.
 const NAMES_MAX: usize = 2;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use sheen_store::{AttributePatch, Attributes, FileKind, StoreError, WholeObject, Xattrs};
 use sheen_types::{Errno, Fid, Timestamp};
 
-use crate::{Mdt, dom, xattrs};
+use crate::{Mdt, dom_layout, xattrs};
 
 /// Bytes that a directory says it has, as ldiskfs's smallest has.
 pub(crate) const DIRECTORY_BYTES: u64 = 4096;
@@ -94,7 +94,8 @@ impl Mdt {
         let whole = self.store.whole(fid).map_err(|error| self.inode_errno(fid, error))?;
         let WholeObject { mut attributes, xattrs } = whole;
         let is_regular = attributes.kind == FileKind::Regular;
-        if is_regular && xattrs.get(xattrs::LOV).is_none_or(|layout| dom::names_mdt(&layout)) {
+        if is_regular && xattrs.get(xattrs::LOV).is_none_or(|layout| dom_layout::names_mdt(&layout))
+        {
             return Ok(WholeInode { inode: self.inode(fid)?, xattrs });
         }
         if is_regular {

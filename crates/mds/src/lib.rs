@@ -41,7 +41,9 @@ mod counters;
 mod data_version;
 mod directory;
 mod dispatch;
+mod distributed_exclusions;
 mod dom;
+mod dom_layout;
 mod dot_lustre;
 mod echo;
 mod exclusion;
@@ -57,6 +59,8 @@ mod known_empty;
 mod layouts;
 mod links;
 mod locks;
+mod name_changes;
+mod new_inode;
 mod open_counts;
 mod open_table;
 mod orphans;
@@ -70,6 +74,7 @@ mod reint;
 mod remote;
 mod restrictions;
 mod restripe;
+mod restripe_plan;
 mod rmfid;
 mod root;
 mod sequences;
@@ -334,7 +339,9 @@ impl Mdt {
         };
         match added {
             Ok(ost) => self.maintain(ost),
-            Err(error) => tracing::error!(index, %error, "the OST's sequence cannot be recorded"),
+            Err(error) => {
+                tracing::error!(index, %error, "cannot record the OST's sequence: no file gets an object of it")
+            }
         }
     }
 

@@ -389,3 +389,18 @@ pub(crate) fn negotiate(
     }
     Ok(())
 }
+
+/// How a request goes out, as to what waits for what.
+///
+/// Exclusions of names and lookups may wait for changes that other requests of this MDT are to end. They go in turn, as many at
+/// a time as an import sends; those requests go past them: else all places could be taken by what waits for a request that waits
+/// for a place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// In a slot of modifying requests.
+    Part,
+    /// In its turn. It may wait for other changes.
+    InTurn,
+    /// At once: of a change that has excluded something, for whose end other requests wait.
+    Awaited,
+}

@@ -10,7 +10,7 @@ use sheen_wire::messages::{MdsReadpage, MdsReadpageReply};
 
 use crate::Mdt;
 use crate::directory::{HASH_DOT, HASH_DOT_DOT, damaged_entry, parse_key, parse_value};
-use crate::participant::KeyRef;
+use crate::distributed_exclusions::KeyRef;
 
 /// Bytes sent at once at most: Lustre's bulk of a directory.
 const BYTES_MAX: usize = 1 << 20;

@@ -8,7 +8,7 @@ use sheen_target::{Context, Outcome};
 use sheen_types::Errno;
 use sheen_wire::messages::{MdsSync, MdsSyncReply};
 
-use crate::{Mdt, dom};
+use crate::{Mdt, dom_layout};
 
 impl Mdt {
     /// Commits. With an inode named its bytes that lie here are synced too, and the answer has its
@@ -26,7 +26,7 @@ impl Mdt {
         }
         let inode = self.inode(fid)?;
         let layout = self.layout(&inode)?;
-        if layout.as_ref().and_then(dom::part_of).is_some() {
+        if layout.as_ref().and_then(dom_layout::part_of).is_some() {
             self.dom.brw.make_durable(context, fid).await?;
         }
         context.target.wait_until_all_committed().await?;

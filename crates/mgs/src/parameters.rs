@@ -3,7 +3,7 @@
 use sheen_llog::{ClusterMap, client_name, mdt_lov, parameter, set_parameter, system_timeout};
 use sheen_types::{Errno, TargetKind, TargetName};
 
-use crate::registration::mdts;
+use crate::state::mdts;
 use crate::state::{Edit, LogSet, MgsState, PARAMS, unreadable};
 
 /// What a parameter becomes.

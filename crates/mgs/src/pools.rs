@@ -6,7 +6,7 @@
 use sheen_llog::{ClusterMap, PoolChange, client_name, mdt_lov, pool_change};
 use sheen_types::{Errno, TargetKind, TargetName};
 
-use crate::registration::mdts;
+use crate::state::mdts;
 use crate::state::{Edit, LogSet, MgsState, unreadable};
 
 /// Longest name of a pool (`LOV_MAXPOOLNAME`).

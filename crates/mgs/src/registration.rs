@@ -8,7 +8,7 @@ use sheen_types::{Errno, Nid, TargetKind, TargetName};
 use sheen_wire::mgs::{MgsTargetInfo, MgsTargetNidlist, TargetFlags};
 use sheen_wire::text::Chars;
 
-use crate::state::{Edit, LogSet, MgsState, unreadable};
+use crate::state::{Edit, LogSet, MgsState, mdts, unreadable};
 use crate::{parameters, pools};
 
 /// Longest file system name; the name of its lock resource has 8 bytes.
@@ -264,10 +264,4 @@ fn write_device(edit: &mut Edit, name: &TargetName, nodes: &[Vec<Nid>]) -> Resul
         edit.append(&mdt.to_string(), &section)?;
     }
     Ok(())
-}
-
-/// The MDTs that have logs.
-pub(crate) fn mdts(edit: &Edit, fsname: &str) -> Vec<TargetName> {
-    let names = edit.names().into_iter().filter_map(|name| name.parse::<TargetName>().ok());
-    names.filter(|name| name.kind == TargetKind::Mdt && name.fsname == fsname).collect()
 }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use sheen_llog::{ConfigLog, LogRecord, MapError, Section};
 use sheen_store::{Store, StoreError, Transaction};
 use sheen_target::{VERSION, store_errno};
-use sheen_types::{Errno, Fid, fid_seq};
+use sheen_types::{Errno, Fid, TargetKind, TargetName, fid_seq};
 use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
 use sheen_wire::llog::LlogLogid;
 use sheen_wire::wire_struct;
@@ -323,4 +323,10 @@ pub(crate) fn scan(store: &dyn Store, index: Fid) -> Result<Vec<(Bytes, Bytes)>,
 pub(crate) fn unreadable(fsname: &str, error: &MapError, errno: Errno) -> Errno {
     tracing::error!(fsname, %error, "the configuration log cannot be read");
     errno
+}
+
+/// The MDTs that have logs.
+pub(crate) fn mdts(edit: &Edit, fsname: &str) -> Vec<TargetName> {
+    let names = edit.names().into_iter().filter_map(|name| name.parse::<TargetName>().ok());
+    names.filter(|name| name.kind == TargetKind::Mdt && name.fsname == fsname).collect()
 }

@@ -10,46 +10,12 @@ use sheen_client::posix::{
 };
 use sheen_io::World;
 use sheen_types::{Errno, Name};
-use sheen_vnet::{NetworkConditions, Virtual};
 
-use crate::cluster::{Cluster, Home};
-use crate::compare;
-use crate::model::{DIRECTORY_MODE, FILE_MODE, Model};
-use crate::operation::{Operation, SLOTS, Step};
+use crate::model::{DIRECTORY_MODE, FILE_MODE};
+use crate::operation::{Operation, SLOTS};
 
 /// The attribute that operations set.
 pub(crate) const ATTRIBUTE: &[u8] = b"user.model";
-
-/// Does `steps` on a new cluster, whose network and scheduling `seed` decides, and on a model.
-///
-/// # Errors
-/// The first step after which the two differ, and in what.
-pub fn run(seed: u64, home: Home, steps: &[Step]) -> Result<(), String> {
-    let world = Virtual::new(seed, NetworkConditions::default());
-    let cluster = Cluster::start(&world, home);
-    let clients = cluster.clients.clone();
-    let (io, steps) = (world.world(), steps.to_vec());
-    let outcome = world.run(async move {
-        let mut drivers = clients.map(|files| Driver::new(files, io.clone()));
-        let mut model = Model::default();
-        for (number, step) in steps.iter().enumerate() {
-            let expected = model.apply(step);
-            let answered = drivers[step.client].apply(&step.operation).await;
-            let at = || format!("step {number}, {step:?}");
-            if answered != expected {
-                return Err(format!("{}: {answered:?} instead of {expected:?}", at()));
-            }
-            // The client that did nothing first: it must have been notified.
-            for client in [1 - step.client, step.client] {
-                let same = compare::tree(&mut drivers[client], client, &model).await;
-                same.map_err(|fault| format!("{}: client {client}: {fault}", at()))?;
-            }
-        }
-        Ok(())
-    });
-    drop(cluster);
-    outcome
-}
 
 /// One client with what its kernel would hold.
 pub(crate) struct Driver {
@@ -79,13 +45,13 @@ fn name(text: &str) -> Name {
 }
 
 impl Driver {
-    fn new(files: FileSystem, world: World) -> Self {
+    pub(crate) fn new(files: FileSystem, world: World) -> Self {
         let open = [None; SLOTS];
         Self { files, who: Credentials::root(), world, lookups: Vec::new(), open }
     }
 
     /// Does what the operation says.
-    async fn apply(&mut self, operation: &Operation) -> Result<(), Errno> {
+    pub(crate) async fn apply(&mut self, operation: &Operation) -> Result<(), Errno> {
         match operation {
             Operation::MakeDirectory(path) => {
                 self.make(path, NewNode::Directory, DIRECTORY_MODE).await

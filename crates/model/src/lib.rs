@@ -12,8 +12,9 @@ mod driver;
 mod many;
 mod model;
 mod operation;
+mod run;
 
 pub use cluster::Home;
-pub use driver::run;
 pub use many::run_many;
 pub use operation::{Operation, Step, operations};
+pub use run::run;

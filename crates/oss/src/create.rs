@@ -9,14 +9,10 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstCreate, OstCreateReply};
 use sheen_wire::ost::{Obdo, ObdoFlags, OstBody, OstId};
 
+use crate::limits::{CREATE_MAX, ORPHANS_MAX};
 use crate::mdt_progress::{MdtProgress, Reported};
 use crate::{Ost, objects};
 
-/// Objects that one request may create (`OST_MAX_PRECREATE`).
-const CREATE_MAX: u64 = 20_000;
-/// Objects that one request may remove as orphans: more means that the MDT's or our numbers are
-/// wrong.
-pub(crate) const ORPHANS_MAX: u64 = CREATE_MAX * 3 / 2;
 /// Objects in one transaction.
 const STEP: u64 = 512;
 /// An MDT counts from here, and gives no file the object of this id.
@@ -121,7 +117,13 @@ impl Ost {
             return Ok(before);
         }
         if wanted - before > CREATE_MAX {
-            tracing::warn!(sequence, wanted, last = before, "asked to create too many objects");
+            tracing::warn!(
+                target = context.target.name(),
+                sequence,
+                wanted,
+                last = before,
+                "refused to create more objects at once than an MDT may ask for"
+            );
             return Err(Errno::EINVAL);
         }
         let now = context.target.world().clock.wall();
@@ -174,7 +176,13 @@ impl Ost {
             return self.skip_ids(context, orphans, used);
         }
         if last - used > ORPHANS_MAX {
-            tracing::warn!(target, sequence, used, last, "too many orphans: keeping them");
+            tracing::warn!(
+                target,
+                sequence,
+                used,
+                last,
+                "refused to remove as orphans more objects than an MDT may have in advance: they are kept"
+            );
             let progress = progress.map(|it| it.keeping(last));
             return self.skip_ids(context, &Orphans { progress, ..*orphans }, last);
         }

@@ -19,6 +19,7 @@ mod echo;
 mod getattr;
 mod glimpse;
 mod known_mdts;
+mod limits;
 mod mdt_progress;
 mod objects;
 mod rebuild;

@@ -14,7 +14,7 @@ use sheen_types::{Fid, Transno, fid_seq};
 use sheen_wire::md::Valid;
 use sheen_wire::ost::{Obdo, OstId};
 
-use crate::create::ORPHANS_MAX;
+use crate::limits::ORPHANS_MAX;
 use crate::objects;
 
 /// Index of what is known: sequence, big-endian, to [`MdtProgress`].

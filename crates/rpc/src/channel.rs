@@ -8,13 +8,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use sheen_types::limits::LNET_PAYLOAD_BYTES_MAX;
 use sheen_types::{Errno, Nid, ObdHandle, Transno, Uuid, Xid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::messages::{Reply, Request};
 use sheen_wire::ptlrpc::{MsgFlags, PtlrpcBody};
 use sheen_wire::text::Chars;
 
-use crate::owner::{Counters, ImportState, StateChange};
+use crate::import_state::{Counters, ImportState, StateChange};
 
 pub use sheen_types::futures::BoxFuture;
 
@@ -357,4 +358,23 @@ pub trait RequestHook: Send + Sync {
     fn replayed(&self, answer: &Answer) {
         let _ = answer;
     }
+}
+
+/// Cuts pieces laid end to end into parts of 1 MiB; shares their memory.
+#[must_use]
+pub fn split_parts(pieces: Vec<Bytes>) -> Vec<Vec<Bytes>> {
+    let mut parts: Vec<Vec<Bytes>> = Vec::new();
+    let mut room = 0;
+    for mut piece in pieces {
+        while !piece.is_empty() {
+            if room == 0 {
+                parts.push(Vec::new());
+                room = LNET_PAYLOAD_BYTES_MAX;
+            }
+            let cut = piece.split_to(piece.len().min(room));
+            room -= cut.len();
+            parts.last_mut().expect("a part was pushed when there was no room").push(cut);
+        }
+    }
+    parts
 }

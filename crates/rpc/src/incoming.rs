@@ -11,7 +11,7 @@ use sheen_wire::lnet::Portal;
 use sheen_wire::messages::{Reply, Request};
 use sheen_wire::ptlrpc::{HeaderFlags, MsgFlags, OpFlags, PtlrpcBody};
 
-use crate::channel::{BoxFuture, RpcError};
+use crate::channel::{BoxFuture, RpcError, split_parts};
 use crate::limits;
 
 /// Executes requests: one per registered target.
@@ -300,25 +300,6 @@ impl fmt::Debug for BulkPort {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "bulk of {} at portal {:?}, last part {:#x}", self.peer, self.portal, self.last)
     }
-}
-
-/// Cuts pieces laid end to end into parts of 1 MiB; shares their memory.
-#[must_use]
-pub fn split_parts(pieces: Vec<Bytes>) -> Vec<Vec<Bytes>> {
-    let mut parts: Vec<Vec<Bytes>> = Vec::new();
-    let mut room = 0;
-    for mut piece in pieces {
-        while !piece.is_empty() {
-            if room == 0 {
-                parts.push(Vec::new());
-                room = LNET_PAYLOAD_BYTES_MAX;
-            }
-            let cut = piece.split_to(piece.len().min(room));
-            room -= cut.len();
-            parts.last_mut().expect("a part was pushed when there was no room").push(cut);
-        }
-    }
-    parts
 }
 
 struct NoBulk;

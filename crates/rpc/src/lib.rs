@@ -11,6 +11,7 @@ mod adaptive;
 pub mod budget;
 mod channel;
 pub mod import;
+mod import_state;
 mod incoming;
 pub mod limits;
 mod owner;
@@ -22,15 +23,13 @@ mod xids;
 
 pub use channel::{
     Answer, BodyExtras, BoxFuture, Bulk, Call, CallKind, Channel, FormerExport, Import, OnAnswer,
-    RequestHook, RpcError,
+    RequestHook, RpcError, split_parts,
 };
+pub use import_state::{Counters, ImportState, StateChange};
 pub use incoming::{
     BulkMover, BulkPort, BulkRoom, Handler, IncomingRequest, Replier, ReplyHead, connect_target,
-    split_parts,
 };
-pub use owner::{
-    Counters, ImportConfig, ImportOwner, ImportState, LockReplay, NoOwner, StateChange,
-};
+pub use owner::{ImportConfig, ImportOwner, LockReplay, NoOwner};
 pub use portals::{BULK_PORTALS, REPLY_PORTALS, bulk_portal, reply_portal, request_portal};
 pub use subject::subject_of;
 pub use timing::{OwnTimes, Time, Timing};

@@ -16,7 +16,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{DiskError, format::sync_directory};
+use crate::{DiskError, directory::sync_directory};
 
 const MAGIC: &[u8; 8] = b"SHEENMK1";
 const SLOT_BYTES: u64 = 512;

@@ -32,11 +32,11 @@ use crate::{
     DiskError,
     commit_mark::{CommitMark, Durable},
     files::{SumsGroup, SumsSource},
+    group::GroupPart,
     inspect::{self, Inspection, KEYSPACES},
     journal::{self, COMMIT, Checksum, Commit, JournalTail, SEQUENCE, TOMBSTONE, VALUE},
     limits,
     memory::Memory,
-    overlay::GroupPart,
     record::{FID_BYTES, Record, SUMS, index_key, object_key, parse_object_key},
 };
 

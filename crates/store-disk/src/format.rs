@@ -23,7 +23,10 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::{DiskError, commit_mark::CommitMark, database::Database, files::SumsGroup, limits};
+use crate::{
+    DiskError, commit_mark::CommitMark, database::Database, directory::sync_directory,
+    files::SumsGroup, limits,
+};
 
 /// The newest format this program knows, and the one it makes.
 pub const FORMAT_VERSION: u32 = 3;
@@ -407,11 +410,6 @@ pub(crate) fn close(dir: &Path) -> Result<(), DiskError> {
             "{place} was open to other users (mode {mode:o}): closed (mode {closed:o})");
     }
     Ok(())
-}
-
-/// Makes names in `dir` durable.
-pub(crate) fn sync_directory(dir: &Path) -> Result<(), DiskError> {
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(DiskError::io("sync", dir))
 }
 
 /// That what lies in a store's directory, and in its database, are files and directories: a pipe in place of a file

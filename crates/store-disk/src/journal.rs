@@ -25,7 +25,7 @@ use std::{
 
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::{DiskError, format::sync_directory, limits};
+use crate::{DiskError, directory::sync_directory, limits};
 
 /// Types of items, as in the journal.
 pub(crate) const VALUE: u8 = 0;

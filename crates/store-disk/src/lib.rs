@@ -85,9 +85,12 @@
 mod commit;
 mod commit_mark;
 mod database;
+mod directory;
 mod error;
 mod files;
 mod format;
+mod group;
+mod hash;
 mod inspect;
 mod journal;
 mod limits;

@@ -26,6 +26,7 @@ use sheen_types::{Fid, Timestamp};
 use crate::{
     Config, DiskError, FormatOptions, LABEL_KEY,
     database::{Database, OPENINGS},
+    directory::sync_directory,
     files::parse_name,
     format,
     inspect::KEYSPACES,
@@ -350,7 +351,7 @@ fn copy_tree(from: &Path, to: &Path) -> Result<(), DiskError> {
             copy_file(&path, &place).map_err(DiskError::io("copy", &path))?;
         }
     }
-    format::sync_directory(to)
+    sync_directory(to)
 }
 
 /// Holes stay holes, where the host's file system says where they are; times stay.

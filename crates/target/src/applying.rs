@@ -11,7 +11,8 @@ use sheen_types::Errno;
 
 use crate::connect::LOOKS_AGAIN_AFTER;
 use crate::context::Context;
-use crate::export::{Export, ExportState};
+use crate::export::Export;
+use crate::export_state::ExportState;
 use crate::target::Target;
 
 /// A client's bytes are being applied. Never held across an await: evictions wait for it.

@@ -18,9 +18,9 @@ use sheen_ldlm::{LockDesc, LockFlags};
 use sheen_types::LockHandle;
 use tokio::sync::oneshot;
 
-use crate::budget::Limit;
 use crate::export::Export;
 use crate::limits;
+use crate::limits::Limit;
 use crate::target::Target;
 
 /// What is to be said of a lock.

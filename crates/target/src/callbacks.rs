@@ -220,7 +220,8 @@ impl Target {
         let value = self.operations.lock_value(self, desc).await;
         // The lock is granted all the same: its holder asks for the value.
         value.unwrap_or_else(|errno| {
-            tracing::warn!(resource = %desc.resource, %errno, "no value for a lock");
+            tracing::warn!(target = self.name(), resource = %desc.resource, %errno,
+                "a lock is granted without its value block, which cannot be read");
             Bytes::new()
         })
     }

@@ -6,19 +6,21 @@ use std::time::Duration;
 
 use sheen_rpc::{IncomingRequest, Replier, ReplyHead};
 use sheen_store::Transaction;
-use sheen_types::{Errno, Nid, ObdHandle, Transno, Uuid, Xid};
+use sheen_types::{Errno, Nid, ObdHandle, TargetKind, TargetName, Transno, Uuid, Xid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::messages::{MdsConnectReply, MgsConnectReply, OstConnectReply, Reply, Request};
 use sheen_wire::ptlrpc::OpFlags;
 use sheen_wire::text::Text;
 
-use crate::budget::{Account, Limit};
-use crate::export::{Export, ExportInner, ExportState};
+use crate::budget::Account;
+use crate::export::{Export, ExportInner};
+use crate::export_state::ExportState;
 use crate::last_rcvd::{ClientRecord, ReplyRecord, Slot, put_client};
+use crate::limits::Limit;
 use crate::operations::{Connecting, ExportEnd};
 use crate::recovery::EndDecided;
 use crate::replies::Replies;
-use crate::servers::owner;
+use crate::servers::{claims, owner};
 use crate::store_errno::store_errno;
 use crate::target::Target;
 
@@ -500,5 +502,59 @@ impl Target {
             (state.tag_max, state.replies) = (replies.tag_max(), replies);
         }
         self.exports.insert(&Arc::new(export));
+    }
+}
+
+impl Target {
+    /// Whether a connect is of the kind of this target. One of another kind makes other claims, or none: as an MGS's, that of an
+    /// MDT or OST would come past what is looked at here.
+    fn is_of_kind(&self, request: &Request) -> bool {
+        let kind = self.name().parse().ok().map(|name: TargetName| name.kind);
+        match request {
+            Request::MgsConnect(_) => kind.is_none(),
+            Request::MdsConnect(_) => kind == Some(TargetKind::Mdt),
+            Request::OstConnect(_) => kind == Some(TargetKind::Ost),
+            _ => false,
+        }
+    }
+
+    /// Whether a connect comes from a server.
+    ///
+    /// # Errors
+    /// [`Errno::EPERM`] if it claims so and does not, [`Errno::EAGAIN`] if that cannot be found out
+    /// now.
+    async fn comes_from_server(
+        &self,
+        request: &Request,
+        offered: &ObdConnectData,
+        client: &Uuid,
+        (from, is_proven): (Nid, bool),
+    ) -> Result<bool, Errno> {
+        if !claims(request, offered, client) {
+            return Ok(false);
+        }
+        if self.is_own_node(from) {
+            return Ok(true);
+        }
+        if !is_proven {
+            self.refusals.warn(self.world.clock.now(), |more| {
+                tracing::warn!(target = self.name(), %client, nid = %from, more,
+                    "it claims to be a server, and comes from another address than its NID's: connect \
+                     refused (`sheen server --believe-nids` takes its word)");
+            });
+            return Err(Errno::EPERM);
+        }
+        let nodes = self.server_nodes.lock().clone().ok_or(Errno::EAGAIN)?;
+        match nodes.is_server(from, owner(client)).await? {
+            true => Ok(true),
+            false => {
+                self.refusals.warn(self.world.clock.now(), |more| {
+                    tracing::warn!(target = self.name(), %client, nid = %from, more,
+                        "it claims to be a server, and no target, or not the one it names, is registered at \
+                         its NID: connect refused");
+                });
+                Err(Errno::EPERM)
+            }
+        }
     }
 }

@@ -11,8 +11,16 @@ use sheen_wire::ptlrpc::{MsgFlags, PtlrpcBody};
 
 use crate::export::Export;
 use crate::last_rcvd::Slot;
-use crate::replays::Replay;
 use crate::target::Target;
+
+/// What the recovery window admits besides ordinary requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replay {
+    /// A request that became this transaction.
+    Request(Transno),
+    /// A lock.
+    Lock,
+}
 
 /// What a role may know of the request it executes, besides its buffers.
 pub struct Context {

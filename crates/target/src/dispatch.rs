@@ -23,12 +23,13 @@ use sheen_wire::messages::{FormatFlags, Kind, Request};
 use sheen_wire::ptlrpc::MsgFlags;
 
 use crate::context::Context;
-use crate::export::{Export, ExportState};
+use crate::export::Export;
+use crate::export_state::ExportState;
+use crate::failure::{Failure, FalseReplay};
 use crate::fault::{FaultAction, FaultSite};
 use crate::in_progress::{RequestInProgress, followed};
 use crate::last_rcvd::ReplyRecord;
 use crate::operations::{ExportEnd, Outcome};
-use crate::replays::FalseReplay;
 use crate::services;
 use crate::target::Target;
 
@@ -61,21 +62,6 @@ enum Refused {
     With(Errno),
     /// And is evicted.
     FalseReplay(FalseReplay),
-}
-
-/// How a request ends that has no outcome.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
-    /// It is not answered: it was lost on the way, or its client is to send it again.
-    Lost,
-    /// Its client gets this error.
-    With(Errno),
-}
-
-impl From<Errno> for Failure {
-    fn from(errno: Errno) -> Self {
-        Self::With(errno)
-    }
 }
 
 /// A request's entry among those in progress, until it ends or is dropped.

@@ -11,10 +11,11 @@ use sheen_wire::ldlm::{
 use sheen_wire::messages::{LdlmConvertReply, LdlmEnqueueReply, Request};
 
 use crate::context::Context;
-use crate::export::ExportState;
-use crate::locks::{EnqueueRequest, lock_reply};
+use crate::enqueue_request::EnqueueRequest;
+use crate::export_state::ExportState;
+use crate::failure::FalseReplay;
+use crate::locks::lock_reply;
 use crate::operations::Outcome;
-use crate::replays::FalseReplay;
 use crate::target::Target;
 
 /// `ELDLM_NO_LOCK_DATA`: a positive status, "there is no such lock".

@@ -7,7 +7,8 @@ use std::time::Duration;
 use sheen_store::StoreError;
 use sheen_types::Nid;
 
-use crate::export::{Export, ExportState};
+use crate::export::Export;
+use crate::export_state::ExportState;
 use crate::last_rcvd::{Slot, remove_client};
 use crate::operations::ExportEnd;
 use crate::target::Target;

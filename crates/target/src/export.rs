@@ -16,26 +16,10 @@ use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 
 use crate::budget::Account;
 use crate::callback_turns::CallbackTurns;
+use crate::export_state::ExportState;
 use crate::in_progress::RequestInProgress;
 use crate::replies::Replies;
 use crate::servers::owner;
-
-/// How far a client has got.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExportState {
-    /// Known from before the restart, not seen since.
-    Awaited,
-    /// Connected, in the recovery window: replays requests.
-    Replaying,
-    /// Connected, in the recovery window: all requests replayed, locks follow.
-    ReplayingLocks,
-    /// Connected, in the recovery window: requests and locks are replayed, waits for the other clients.
-    ReplayedAll,
-    /// Connected.
-    Full,
-    /// Gone: disconnected, evicted or the target stops.
-    Gone,
-}
 
 /// One client of one target, from its first connect until it leaves or is evicted. Reconnects and
 /// restarts of the target in between keep it.

@@ -13,7 +13,7 @@ use sheen_wire::connect::ConnectFlags;
 
 use crate::EACH_LINE;
 use crate::config::Timeouts;
-use crate::export::ExportState;
+use crate::export_state::ExportState;
 use crate::limits::LATE_LOOK_PAUSE;
 use crate::target::Target;
 

@@ -17,8 +17,6 @@ use sheen_rpc::Replier;
 use sheen_types::{Instant, Nid, Uuid, Xid};
 use sheen_wire::messages::Kind;
 
-use crate::target::Target;
-
 /// What a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
@@ -164,24 +162,6 @@ pub struct RequestView {
     pub age: Duration,
     /// What it waits for.
     pub wait: Wait,
-}
-
-impl Target {
-    /// The requests in progress, the oldest first.
-    #[must_use]
-    pub fn requests_in_progress(&self) -> Vec<RequestView> {
-        let now = self.now();
-        let mut all = Vec::new();
-        for export in self.exports() {
-            let state = export.lock();
-            let view = |(xid, request): (&Xid, &RequestInProgress)| {
-                request.view(*xid, export.uuid(), state.nid, now)
-            };
-            all.extend(state.in_progress.iter().map(view));
-        }
-        all.sort_by_key(|request| (std::cmp::Reverse(request.age), request.xid));
-        all
-    }
 }
 
 #[cfg(test)]

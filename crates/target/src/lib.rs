@@ -20,14 +20,16 @@
 //!
 //! The modules, by what they are for:
 //!
-//! - a request: `dispatch` (its steps), `context`, `operations` (what a role does), `answer`, `in_progress` (what it waits for),
-//!   `slow` (what takes long), `local` (a client in the server's process);
+//! - a request: `dispatch` (its steps), `context`, `operations` (what a role does), `answer`, `failure`,
+//!   `in_progress` (what it waits for), `slow` (what takes long), `local` (a client in the server's process);
 //! - changes: `transact`, `history` (their order and how far they are durable), `epoch`, `undurable`, `applying`;
 //!   `distributed` over several MDTs;
 //! - answers that may be asked for again: `replies` in memory, `last_rcvd` in the store;
 //! - recovery: `recovery` (the window), `replays` (which are believed);
-//! - locks: `enqueue` of clients, `locks` of the server's own, `callbacks` and `callback_turns` to clients;
-//! - clients: `connect`, `export`, `evict`, `servers` (which of them are servers), `budget`, `limits`, `rate_limit`;
+//! - locks: `enqueue` of clients (`enqueue_request`), `locks` of the server's own, `callbacks` and
+//!   `callback_turns` to clients;
+//! - clients: `connect`, `export` (how far one has got: `export_state`), `evict`, `servers` (which of them are servers),
+//!   `budget`, `limits`, `rate_limit`;
 //! - the target: `target`, `config`, `housekeeping` (time), `store_errno`, `fault`;
 //! - what operators see: `view`, `stats`, `services`, `jobs`.
 //!
@@ -46,9 +48,12 @@ mod context;
 mod dispatch;
 mod distributed;
 mod enqueue;
+mod enqueue_request;
 mod epoch;
 mod evict;
 mod export;
+mod export_state;
+mod failure;
 mod fault;
 mod history;
 mod housekeeping;
@@ -89,14 +94,16 @@ pub use distributed::{
     ChangesAtRest, Completion, Dependencies, Incarnation, PartApplied, Redo, does_not_fit,
     forget_at_rest, redo_at_rest,
 };
-pub use export::{Export, ExportState};
+pub use enqueue_request::EnqueueRequest;
+pub use export::Export;
+pub use export_state::ExportState;
 pub use fault::{FaultAction, FaultSite, Faults};
 pub use in_progress::{RequestView, Wait, while_waiting};
 pub use jobs::JobView;
 pub use last_rcvd::{RecoveryLosses, ReplyRecord, ReplyRecording, transno_at_rest};
 pub use limits::COMPLETION_EXCEPTIONS_MAX;
 pub use local::LocalClient;
-pub use locks::{EnqueueRequest, LockGuard};
+pub use locks::LockGuard;
 pub use operations::{Connecting, ExportEnd, Operations, Outcome};
 pub use rate_limit::RateLimitedWarning;
 pub use recovery::{RecoveryStatus, RecoveryView};

@@ -67,3 +67,21 @@ pub(crate) const LATE_LOOK_PAUSE: Duration = Duration::from_secs(5);
 
 /// Changes over several MDTs that are not complete, below one that is, that one message names: 32 KiB of numbers.
 pub const COMPLETION_EXCEPTIONS_MAX: usize = 4096;
+
+/// What a client may have only so much of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Exports of one client.
+    Exports,
+    /// Locks of all its exports.
+    Locks,
+    /// Open files of all its exports.
+    Opens,
+    /// Callbacks that it has not answered.
+    Callbacks,
+}
+
+impl Limit {
+    /// All of them.
+    pub(crate) const ALL: [Self; 4] = [Self::Exports, Self::Locks, Self::Opens, Self::Callbacks];
+}

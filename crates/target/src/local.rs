@@ -15,7 +15,8 @@ use sheen_wire::messages::Request;
 use sheen_wire::ptlrpc::PtlrpcBody;
 
 use crate::context::Context;
-use crate::export::{Export, ExportState};
+use crate::export::Export;
+use crate::export_state::ExportState;
 use crate::operations::{ExportEnd, Outcome};
 use crate::target::Target;
 

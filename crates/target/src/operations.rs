@@ -11,9 +11,9 @@ use sheen_wire::messages::{Reply, Request};
 
 use crate::context::Context;
 use crate::distributed::Redo;
+use crate::enqueue_request::EnqueueRequest;
 use crate::export::Export;
 use crate::last_rcvd::ReplyRecord;
-use crate::locks::EnqueueRequest;
 use crate::target::Target;
 
 /// An answer. The target adds to it what every reply carries: transno, last committed, lock

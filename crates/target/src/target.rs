@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use sheen_io::World;
 use sheen_ldlm::server::Namespace;
 use sheen_store::{Store, StoreError, Transaction};
-use sheen_types::{Counters, Errno, Instant, ObdHandle, Transno};
+use sheen_types::{Counters, Errno, Instant, Nid, ObdHandle, Transno};
 use tokio::sync::Notify;
 
 use crate::EACH_LINE;
@@ -416,5 +416,16 @@ impl Target {
 
     pub(crate) fn waiters(&self) -> &Waiters {
         &self.lock_waiters
+    }
+
+    /// From now on the target believes servers at these nodes. Until then only those of its own node.
+    pub fn know_servers(&self, nodes: Arc<dyn ServerNodes>) {
+        *self.server_nodes.lock() = Some(nodes);
+    }
+
+    /// Whether requests from `nid` come from this very node, which no other can claim to be.
+    #[must_use]
+    pub fn is_own_node(&self, nid: Nid) -> bool {
+        self.reverse.is_own_node(nid)
     }
 }

@@ -24,7 +24,7 @@ use sheen_wire::messages::{
 };
 use sheen_wire::ptlrpc::{MsgFlags, OpFlags};
 
-use crate::budget::Limit;
+use crate::limits::Limit;
 use crate::testing::{TestAnswer, TestCall, TestClient, TestTarget, TestWorld};
 use crate::{
     ConnectOffer, Context, EnqueueRequest, ExportState, FaultAction, FaultSite, Operations,

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_ldlm::server::Gauges;
-use sheen_types::{Errno, Instant, Nid, ObdHandle, Samples, Transno, Uuid};
+use sheen_types::{Errno, Instant, Nid, ObdHandle, Samples, Transno, Uuid, Xid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::lnet::Portal;
 
-use crate::export::{Export, ExportState};
+use crate::export::Export;
+use crate::export_state::ExportState;
+use crate::in_progress::{RequestInProgress, RequestView};
 use crate::jobs::JobView;
 use crate::recovery::{RecoveryStatus, RecoveryView};
 use crate::stats::TargetStats;
@@ -196,5 +198,23 @@ impl Target {
     /// Changes it, in whole seconds, and forgets jobs that have been idle for so long already.
     pub fn set_job_cleanup_interval(&self, interval: Duration) {
         self.jobs.set_interval(interval, self.now());
+    }
+}
+
+impl Target {
+    /// The requests in progress, the oldest first.
+    #[must_use]
+    pub fn requests_in_progress(&self) -> Vec<RequestView> {
+        let now = self.now();
+        let mut all = Vec::new();
+        for export in self.exports() {
+            let state = export.lock();
+            let view = |(xid, request): (&Xid, &RequestInProgress)| {
+                request.view(*xid, export.uuid(), state.nid, now)
+            };
+            all.extend(state.in_progress.iter().map(view));
+        }
+        all.sort_by_key(|request| (std::cmp::Reverse(request.age), request.xid));
+        all
     }
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::codec::{DecodeError, Reader, Wire, Writer, order_of};
-use crate::messages::Fields;
+use crate::fields::Fields;
 use crate::ptlrpc::{Message, MessageHeader, MessageWriter, message_length};
 use crate::wire_struct;
 

@@ -3,7 +3,6 @@
 use bytes::Bytes;
 
 use crate::connect::ChecksumTypes;
-use crate::ost::ObdoFlags;
 
 /// An algorithm that we compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,33 +29,12 @@ impl Checksum {
         }
     }
 
-    /// The one that a bulk message names; `None` for none or one we do not compute.
-    #[must_use]
-    pub fn named(flags: ObdoFlags) -> Option<Self> {
-        if flags.contains(ObdoFlags::CKSUM_CRC32C) {
-            Some(Self::Crc32c)
-        } else if flags.contains(ObdoFlags::CKSUM_ADLER) {
-            Some(Self::Adler)
-        } else {
-            None
-        }
-    }
-
     /// Its bit in connects.
     #[must_use]
     pub fn kind(self) -> ChecksumTypes {
         match self {
             Self::Adler => ChecksumTypes::ADLER,
             Self::Crc32c => ChecksumTypes::CRC32C,
-        }
-    }
-
-    /// How a bulk message names it.
-    #[must_use]
-    pub fn flag(self) -> ObdoFlags {
-        match self {
-            Self::Adler => ObdoFlags::CKSUM_ADLER,
-            Self::Crc32c => ObdoFlags::CKSUM_CRC32C,
         }
     }
 

@@ -3,7 +3,7 @@
 use sheen_types::{InodeBits, LockHandle, LockMode, ResourceName};
 
 use crate::codec::{DecodeError, Reader, Wire, Writer};
-use crate::messages::Part;
+use crate::slot::Part;
 use crate::{wire_bits, wire_enum, wire_struct};
 
 pub use crate::md::Disposition;

@@ -11,6 +11,8 @@ pub mod checksum;
 pub mod codec;
 pub mod connect;
 pub mod dir;
+#[doc(hidden)]
+pub mod fields;
 pub mod fld;
 pub mod ldlm;
 pub mod llog;
@@ -27,10 +29,12 @@ mod portal;
 pub mod ptlrpc;
 pub mod quota;
 pub mod reply_data;
+#[doc(hidden)]
+pub mod slot;
 pub mod text;
-pub mod update_record;
 
 pub use codec::{ByteOrder, DecodeError, Reader, Wire, Writer};
+pub use out::update_record;
 
 #[cfg(test)]
 mod layout_tests;

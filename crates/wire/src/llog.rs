@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::codec::{DecodeError, Reader, Wire, Writer};
-use crate::messages::Part;
+use crate::slot::Part;
 use crate::text::Chars;
 use crate::{wire_bits, wire_enum, wire_struct};
 

@@ -14,8 +14,8 @@ pub use reint::{
     RecCreate, RecLink, RecRename, RecResync, RecSetattr, RecSetxattr, RecUnlink, ReintRecord,
 };
 pub use xattr::{
-    AclEntry, FilterFid, HsmAttrs, HsmStateSet, HsmUserState, LinkEa, LinkEntry, LmaCompat,
-    LmaIncompat, LustreMdtAttrs, PosixAcl, SomAttrs, SwapLayouts,
+    AclEntry, HsmAttrs, HsmStateSet, HsmUserState, LinkEa, LinkEntry, LmaCompat, LmaIncompat,
+    LustreMdtAttrs, PosixAcl, SomAttrs, SwapLayouts,
 };
 
 use sheen_types::{Fid, LockHandle};

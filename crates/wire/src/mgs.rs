@@ -4,8 +4,8 @@ use bytes::Bytes;
 use sheen_types::Nid;
 
 use crate::codec::{ByteOrder, DecodeError, Reader, Wire, Writer};
-use crate::messages::Part;
 use crate::ptlrpc::round8;
+use crate::slot::Part;
 use crate::text::Chars;
 use crate::{wire_bits, wire_enum, wire_struct};
 

@@ -194,6 +194,20 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// `struct filter_fid`, the value of `trusted.fid`: whose stripe an OST object is.
+    pub struct FilterFid {
+        /// The file, with the stripe index in place of the version.
+        parent: Fid,
+        /// The object's place in the layout.
+        layout: OstLayout,
+        /// Version of the layout that may write.
+        layout_version: u32,
+        /// Range of versions that may write.
+        range: u32,
+    }
+}
+
+wire_struct! {
     /// `struct obdo`: attributes of an object.
     pub struct Obdo {
         /// Which fields count.

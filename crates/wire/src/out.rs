@@ -6,6 +6,7 @@
 mod exclude;
 mod recover;
 mod update;
+pub mod update_record;
 
 pub use self::exclude::*;
 pub use self::recover::*;
@@ -113,7 +114,7 @@ wire_enum! {
         /// Ours: such an exclusion ends.
         RELEASE = 0x101,
         /// Ours: the updates behind it are a part of a change of which this is the
-        /// [`UpdateRecord`](crate::update_record::UpdateRecord).
+        /// [`UpdateRecord`](update_record::UpdateRecord).
         RECORD = 0x102,
         /// Ours: an inode has a name more in its `trusted.link`: the FID of the parent, name.
         LINK_ADD = 0x103,

@@ -754,7 +754,7 @@ fn with_our_checksum(bytes: &Bytes, data: &[Bytes]) -> Bytes {
     const KINDS: ObdoFlags =
         ObdoFlags::CKSUM_CRC32.union(ObdoFlags::CKSUM_ADLER).union(ObdoFlags::CKSUM_CRC32C);
     if body.oa.valid.contains(Valid::CKSUM) {
-        body.oa.flags = body.oa.flags.without(KINDS) | Checksum::Crc32c.flag();
+        body.oa.flags = body.oa.flags.without(KINDS) | ObdoFlags::of_checksum(Checksum::Crc32c);
         body.oa.nlink = Checksum::Crc32c.of(data);
     }
     encoded(&body)

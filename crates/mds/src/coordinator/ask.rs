@@ -16,27 +16,13 @@ use sheen_wire::out::{
 
 use crate::Mdt;
 use crate::directory::Child;
-use crate::participant::KeyRef;
+use crate::distributed_exclusions::KeyRef;
+use crate::other_mdts::Order;
 use crate::xattrs::XattrsOf;
 
 /// Bytes set aside for results: of an exclusion, with access lists and layouts; of anything else.
 pub(super) const EXCLUSION_BYTES: u32 = 32 << 10;
 pub(super) const RESULT_BYTES: u32 = 4 << 10;
-
-/// How a request goes out, as to what waits for what.
-///
-/// Exclusions of names and lookups may wait for changes that other requests of this MDT are to end. They go in turn, as many at
-/// a time as an import sends; those requests go past them: else all places could be taken by what waits for a request that waits
-/// for a place.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// In a slot of modifying requests.
-    Part,
-    /// In its turn. It may wait for other changes.
-    InTurn,
-    /// At once: of a change that has excluded something, for whose end other requests wait.
-    Awaited,
-}
 
 /// Why another MDT has not done what it was asked for.
 pub(super) enum NotDone {

@@ -10,8 +10,9 @@ use sheen_types::MdtIndex;
 use sheen_types::futures::all;
 use sheen_wire::out::{Complete, ObjectUpdate};
 
-use super::ask::{Order, RESULT_BYTES};
+use super::ask::RESULT_BYTES;
 use crate::Mdt;
+use crate::other_mdts::Order;
 
 /// How long one that is there is waited for.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
@@ -60,7 +61,8 @@ impl Mdt {
             self.send_completion(target, &partners, &said).await;
         }
         if let Err(error) = target.forget_idle_partners() {
-            tracing::warn!(%error, "MDTs without changes stay noted");
+            tracing::warn!(target = target.name(), %error,
+                "cannot forget MDTs with which no change is left: the next start waits for them in recovery");
         }
     }
 
@@ -82,7 +84,8 @@ impl Mdt {
             return;
         }
         if let Err(error) = target.complete(target.mdt_index(), said) {
-            tracing::warn!(%error, "records of changes over several MDTs stay");
+            tracing::warn!(target = target.name(), %error,
+                "cannot remove records of complete changes over several MDTs: they are kept");
         }
     }
 

@@ -15,13 +15,14 @@ use sheen_wire::out::{
 };
 use tokio::sync::OwnedMutexGuard;
 
-use super::ask::{EXCLUSION_BYTES, Order, RESULT_BYTES, call_until_let_in, child_of, request_of};
+use super::ask::{EXCLUSION_BYTES, RESULT_BYTES, call_until_let_in, child_of, request_of};
 use super::initiator::Initiator;
 use super::old_place::OldStripe;
 use super::recover::pause;
 use crate::Mdt;
 use crate::directory::Child;
 use crate::inode::Inode;
+use crate::other_mdts::Order;
 use crate::participant::attributes_of;
 use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, DEFAULT_LMV, LINK, LMV, LOV, XattrsOf};
 

@@ -14,11 +14,12 @@ use sheen_wire::out::{
 use sheen_wire::update_record::{Part, UpdateRecord};
 use tokio::sync::oneshot;
 
-use super::ask::{NotDone, Order, RESULT_BYTES, call_until_let_in, read, request_of, results_of};
+use super::ask::{NotDone, RESULT_BYTES, call_until_let_in, read, request_of, results_of};
 use super::exclude::DistributedHold;
 use super::initiator::Initiator;
 use super::recover::pause;
 use crate::Mdt;
+use crate::other_mdts::Order;
 
 /// Between a part that was refused and the next try: the MDT's store has failed.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -156,7 +157,7 @@ impl Mdt {
         let mut updates = match message(exclusion) {
             Ok(updates) => updates,
             // It was encoded before it was applied here.
-            Err(error) => return tracing::error!(%error, "a part of a change is not sent"),
+            Err(error) => return not_sent(target, mdt, &error),
         };
         let mut has_said = false;
         loop {
@@ -172,9 +173,7 @@ impl Mdt {
                 Err(Some(Errno::ESTALE)) => {
                     match message(0) {
                         Ok(late) => updates = late,
-                        Err(error) => {
-                            return tracing::error!(%error, "a part of a change is not sent");
-                        }
+                        Err(error) => return not_sent(target, mdt, &error),
                     }
                     Errno::ESTALE
                 }
@@ -252,4 +251,10 @@ impl Drop for UnderWay {
             self.mdt.coordinator.under_way.lock().remove(&id);
         }
     }
+}
+
+/// A part cannot be encoded, so its MDT does not get it.
+fn not_sent(target: &Target, mdt: MdtIndex, error: &TooMuch) {
+    tracing::error!(target = target.name(), mdt = mdt.0, %error,
+        "a part of a change over several MDTs is too large to be sent: check the file system with sheen fsck");
 }

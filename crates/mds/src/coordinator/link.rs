@@ -11,7 +11,7 @@ use super::parts::Parts;
 use crate::Mdt;
 use crate::caller::Caller;
 use crate::directory::Child;
-use crate::reint::link::{linked, may_get_link};
+use crate::name_changes::{linked, may_get_link};
 
 impl Mdt {
     /// Gives an inode another name. Two requests to its MDT.

@@ -11,7 +11,7 @@ use super::parts::Parts;
 use crate::caller::{Caller, May};
 use crate::directory::Child;
 use crate::inode::Inode;
-use crate::reint::CreateSpec;
+use crate::new_inode::CreateSpec;
 use crate::striped::{parse_wish, says_several};
 use crate::xattrs::{DEFAULT_LMV, XattrsOf};
 use crate::{Mdt, dot_lustre};

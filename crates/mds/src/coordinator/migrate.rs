@@ -25,13 +25,13 @@ use sheen_target::Context;
 use sheen_types::{Errno, Fid, Name, Timestamp};
 
 use self::wanted::Bound;
-use super::ask::Order;
 use super::exclude::{DistributedHold, ExclusionRequest};
 use super::move_name::NameMoved;
 use crate::Mdt;
 use crate::caller::{Caller, Capability, May};
 use crate::directory::Child;
 use crate::inode::Inode;
+use crate::other_mdts::Order;
 use crate::striped::{parse_layout, stripes};
 use crate::xattrs::LMV;
 

@@ -42,7 +42,6 @@ use sheen_types::{ChangeId, MdtIndex};
 
 use self::exclude::MdtExclusion;
 
-pub(crate) use self::ask::Order;
 pub(crate) use self::initiator::Initiator;
 pub(crate) use self::migrate::Migration;
 pub(crate) use self::move_name::NameMoved;

@@ -4,10 +4,10 @@
 use sheen_target::{Context, Incarnation};
 use sheen_types::{Errno, Fid, Name};
 
-use super::ask::Order;
 use super::exclude::{DistributedHold, ExclusionRequest};
 use crate::Mdt;
 use crate::caller::{Caller, May};
+use crate::other_mdts::Order;
 use crate::striped::{OldPlace, old_place, parse_layout};
 use crate::xattrs::LMV;
 

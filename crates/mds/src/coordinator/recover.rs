@@ -17,9 +17,10 @@ use sheen_wire::out::{
 };
 use sheen_wire::update_record::UpdateRecord;
 
-use super::ask::{Order, RESULT_BYTES, read, request_of, results_of};
+use super::ask::{RESULT_BYTES, read, request_of, results_of};
 use super::execute::is_final;
 use crate::Mdt;
+use crate::other_mdts::Order;
 
 /// Between two tries to reach an MDT that is away.
 const PAUSE: Duration = Duration::from_millis(200);

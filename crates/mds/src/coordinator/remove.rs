@@ -9,7 +9,7 @@ use super::execute::Executed;
 use super::parts::Parts;
 use crate::Mdt;
 use crate::caller::{Caller, May};
-use crate::reint::unlink::{check_unlink_kind, remote_reply};
+use crate::name_changes::{check_unlink_kind, remote_reply};
 use crate::striped::stripes_in;
 
 impl Mdt {

@@ -10,7 +10,7 @@ use super::execute::Executed;
 use super::parts::Parts;
 use crate::caller::{Caller, May};
 use crate::directory::Child;
-use crate::reint::rename::{DEPTH_MAX, Rename, is_directory, may_move, renamed};
+use crate::name_changes::{DEPTH_MAX, Rename, is_directory, may_move, renamed};
 use crate::striped::stripes_in;
 use crate::{Mdt, counters, remote};
 

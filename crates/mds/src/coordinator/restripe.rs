@@ -15,7 +15,7 @@ use super::parts::Parts;
 use super::striped::{child, may_be_read};
 use crate::caller::Caller;
 use crate::inode::Inode;
-use crate::restripe::RestripePlan;
+use crate::restripe_plan::RestripePlan;
 use crate::striped::{layout_in, stripe_like, stripe_name};
 use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, DEFAULT_LMV, FORMER, LINK, LMV, LOV, XattrsOf};
 use crate::{Mdt, dot_lustre, xattrs};

@@ -15,8 +15,8 @@ use super::parts::Parts;
 use crate::Mdt;
 use crate::directory::Child;
 use crate::inode::Inode;
+use crate::new_inode::{CreateSpec, NewInode};
 use crate::participant::{RESULT_BYTES_MAX, obdo_of};
-use crate::reint::{CreateSpec, NewInode};
 use crate::striped::{StripePlan, stripe_like, stripe_name, stripes_in};
 use crate::xattrs::LMV;
 

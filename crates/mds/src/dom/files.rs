@@ -12,7 +12,7 @@ use sheen_wire::md::Valid;
 use sheen_wire::ost::{Obdo, OstId};
 
 use crate::dom::late::LateTimes;
-use crate::dom::part_of;
+use crate::dom_layout::part_of;
 use crate::{counters, xattrs};
 
 /// The files of one MDT.

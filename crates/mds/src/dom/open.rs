@@ -16,7 +16,8 @@ use sheen_wire::connect::ConnectFlags2;
 use sheen_wire::md::{MdsOpenFlags, MdtBody};
 use sheen_wire::ost::NiobufRemote;
 
-use super::{DomLock, DomPart, add_size, knows_dom, part_of};
+use super::{DomLock, add_size, knows_dom};
+use crate::dom_layout::{DomPart, part_of};
 use crate::inode::Inode;
 use crate::{Mdt, locks};
 

@@ -10,10 +10,10 @@ use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::messages::{LdlmIntentGetattr, LdlmIntentGetattrReply};
 
 use crate::answer::{LOCK_ABORTED, lockless_reply};
+use crate::distributed_exclusions::KeyRef;
 use crate::getattr::Description;
 use crate::hold::{Wanted, WantedName};
 use crate::inode::{Inode, WholeInode};
-use crate::participant::KeyRef;
 use crate::striped::Above;
 use crate::{Mdt, dom, locks, remote};
 

@@ -8,7 +8,7 @@ use sheen_wire::messages::{LdlmIntentGetxattr, LdlmIntentGetxattrReply};
 
 use crate::answer::lockless_reply;
 use crate::caller::Caller;
-use crate::participant::KeyRef;
+use crate::distributed_exclusions::KeyRef;
 use crate::{Mdt, locks};
 
 impl Mdt {

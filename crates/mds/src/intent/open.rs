@@ -35,9 +35,9 @@ use crate::coordinator::NewNameHold;
 use crate::directory::{Step, parse_name};
 use crate::hold::{HoldGuard, Wanted, WantedName};
 use crate::inode::{Inode, WholeInode};
+use crate::new_inode::CreateSpec;
 use crate::open_table::{OpenFile, OpenTable};
 use crate::placement::ReservedObjects;
-use crate::reint::CreateSpec;
 use crate::vouched_sizes::BeforeWriter;
 use crate::{Mdt, layouts, locks, remote, striped, xattrs};
 
@@ -135,7 +135,8 @@ impl Mdt {
             if let Some(file) = handle.and_then(|handle| table.remove(handle))
                 && let Err(errno) = self.close_for_client(&context.target, file).await
             {
-                tracing::warn!(%errno, "close of a file whose open has failed");
+                tracing::warn!(target = context.target.name(), %errno,
+                    "cannot close a file whose open has failed");
             }
         }
         opened.map_err(|errno| context.fail_after_execution(errno))
@@ -445,7 +446,8 @@ impl Mdt {
         let close = async move {
             let (Some(mdt), fid) = (mdt.upgrade(), file.fid) else { return };
             if let Err(errno) = mdt.close_for_client(&target, file).await {
-                tracing::warn!(%fid, %errno, "a file that was opened for a client that had left");
+                tracing::warn!(target = target.name(), %fid, %errno,
+                    "cannot close a file that was opened for a client that had left");
             }
         };
         context.target.world().tasks.spawn("close", Box::pin(close));

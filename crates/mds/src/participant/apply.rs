@@ -12,9 +12,9 @@ use sheen_wire::out::{ObjectUpdate, SentPart, Update};
 
 use super::exclude::{accesses_of, merged, revoke, shards_of};
 use super::reads::{attributes_of, patch_of};
-use super::table::{Entry, Key, KeyRef, Revoked};
 use crate::change_set::ChangeSet;
 use crate::directory::Child;
+use crate::distributed_exclusions::{Entry, Key, Revoked};
 use crate::exclusion::ShardGuards;
 use crate::inode::Inode;
 use crate::{Mdt, links, xattrs};
@@ -161,21 +161,6 @@ impl Entry {
         let revoked = merged(keys.iter().filter_map(revoked).collect());
         let (keys, client) = (keys.to_vec(), Uuid::default());
         Self { coordinator, number: 0, keys, revoked, client, is_applied: false }
-    }
-
-    /// Whether all of it is excluded as a part needs it.
-    pub(super) fn covers_all(&self, keys: &[(Key, bool)]) -> bool {
-        keys.iter().all(|(key, alone)| self.covers(key, *alone))
-    }
-
-    fn covers(&self, key: &Key, alone: bool) -> bool {
-        // No name changes in a directory that is excluded alone.
-        if let Key::Name(directory, _) = key
-            && self.has_alone(KeyRef::Inode(*directory))
-        {
-            return true;
-        }
-        self.has_alone(key.borrowed()) || !alone && self.has(key.borrowed())
     }
 }
 

@@ -15,8 +15,8 @@ use sheen_wire::out::{
 };
 
 use super::reads::wire_attributes;
-use super::table::{Access, Entry, Key, KeyRef, NotEntered, Revoked};
 use crate::directory::{self, Child};
+use crate::distributed_exclusions::{Access, Entry, Key, KeyRef, NotEntered, Revoked};
 use crate::exclusion::ShardSet;
 use crate::{Mdt, xattrs};
 

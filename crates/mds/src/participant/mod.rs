@@ -12,11 +12,9 @@ mod exclude;
 mod message;
 mod reads;
 mod recover;
-mod table;
 mod unfinished;
 
 pub(crate) use self::exclude::reserved_bytes;
 pub(crate) use self::message::RESULT_BYTES_MAX;
 pub(crate) use self::reads::{attributes_of, obdo_of, wire_attributes};
-pub(crate) use self::table::{Access, DistributedExclusions, KeyRef};
 pub(crate) use self::unfinished::UnfinishedParts;

@@ -12,8 +12,8 @@ use sheen_wire::out::{InodeAttributes, NamedInode, PARENTS_MAX, Parents};
 use sheen_wire::text::Text;
 
 use super::exclude::named_inode;
-use super::table::KeyRef;
 use crate::Mdt;
+use crate::distributed_exclusions::KeyRef;
 
 /// All attributes, as MDTs say them to each other.
 #[must_use]

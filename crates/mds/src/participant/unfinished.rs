@@ -11,8 +11,8 @@ use sheen_types::{ChangeId, Errno};
 use sheen_wire::out::ObjectUpdate;
 
 use super::apply::keys_of;
-use super::table::Entry;
 use crate::Mdt;
+use crate::distributed_exclusions::Entry;
 
 /// What is to be entered at the end of recovery.
 #[derive(Default)]

@@ -1,16 +1,14 @@
 //! Hard links.
 
 use sheen_target::{Context, Outcome, ReplyRecording};
-use sheen_types::limits::LINK_COUNT_MAX;
 use sheen_types::{Errno, Timestamp};
-use sheen_wire::md::MdtBody;
 use sheen_wire::messages::{MdsReintLink, MdsReintLinkReply};
 
 use crate::caller::Caller;
 use crate::coordinator::NewNameHold;
 use crate::directory::{Child, parse_name};
 use crate::hold::{Wanted, WantedName};
-use crate::inode::Inode;
+use crate::name_changes::{linked, may_get_link};
 use crate::{Mdt, locks};
 
 impl Mdt {
@@ -53,30 +51,5 @@ impl Mdt {
         changes.relink(inode.fid, now, None, Some((parent.fid, &name)))?;
         self.execute(context, &held, changes, ReplyRecording::Done)?;
         Ok(linked())
-    }
-}
-
-/// Nothing is said of the inode: the client's attributes of it went with its lock.
-pub(crate) fn linked() -> Outcome {
-    let mdt_body = Some(MdtBody::default());
-    Outcome::ok(MdsReintLinkReply { mdt_body, ..MdsReintLinkReply::default() })
-}
-
-/// Whether an inode may have one more name.
-///
-/// # Errors
-/// [`Errno::ENOENT`], [`Errno::EMLINK`], [`Errno::EPERM`].
-pub(crate) fn may_get_link(inode: &Inode) -> Result<(), Errno> {
-    // What has no name is on its way out.
-    if inode.attributes.links == 0 {
-        return Err(Errno::ENOENT);
-    }
-    if inode.attributes.links >= LINK_COUNT_MAX {
-        return Err(Errno::EMLINK);
-    }
-    let kept = sheen_wire::md::FileFlags::IMMUTABLE | sheen_wire::md::FileFlags::APPEND;
-    match inode.attributes.flags & kept.0 {
-        0 => Ok(()),
-        _ => Err(Errno::EPERM),
     }
 }

@@ -10,7 +10,6 @@ mod setattr;
 mod setxattr;
 pub(crate) mod unlink;
 
-pub(crate) use create::{CreateSpec, NewInode};
 pub(crate) use migrate::migrated;
 
 use sheen_target::{Context, Outcome, ReplyRecording};

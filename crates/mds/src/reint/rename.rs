@@ -1,34 +1,16 @@
 //! Rename: within a directory or across, replacing what the new name stands for.
 
 use sheen_target::{Context, LockGuard, Outcome, ReplyRecording};
-use sheen_types::limits::LINK_COUNT_MAX;
 use sheen_types::{Errno, Fid, Name, Timestamp};
 use sheen_wire::md::{MdtBody, RecRename};
-use sheen_wire::messages::{MdsReintRename, MdsReintRenameReply};
+use sheen_wire::messages::MdsReintRename;
 
 use crate::caller::{Caller, May};
 use crate::change_set::ChangeSet;
 use crate::directory::{Child, parse_name};
 use crate::hold::{Wanted, WantedName};
-use crate::inode::Inode;
-use crate::striped::are_one_directory;
-use crate::xattrs::XattrsOf;
+use crate::name_changes::{DEPTH_MAX, Rename, is_directory, may_move, renamed};
 use crate::{Mdt, counters, dot_lustre, locks};
-
-/// A walk to the root longer than this goes in a circle.
-pub(crate) const DEPTH_MAX: usize = 10_000;
-
-/// All that a rename is about.
-pub(crate) struct Rename {
-    pub(crate) caller: Caller,
-    pub(crate) from: Inode,
-    pub(crate) to: Inode,
-    pub(crate) old: Name,
-    pub(crate) new: Name,
-    pub(crate) source: Inode,
-    pub(crate) victim: Option<Inode>,
-    pub(crate) now: Timestamp,
-}
 
 impl Mdt {
     /// Moves a name.
@@ -143,65 +125,12 @@ impl Mdt {
     }
 }
 
-/// Whether a rename may be made.
-///
-/// # Errors
-/// Those of `rename(2)`, in Linux's order.
-pub(crate) fn may_move(
-    moved: &Rename,
-    xattrs: &(impl XattrsOf + ?Sized),
-    refuse_cycle: impl FnOnce() -> Result<(), Errno>,
-    is_empty: impl FnOnce(Fid) -> Result<bool, Errno>,
-) -> Result<(), Errno> {
-    let from = (moved.from.fid, &moved.from.attributes);
-    moved.caller.may_remove(xattrs, from, &moved.source.attributes)?;
-    if moved.to.attributes.links == 0 {
-        return Err(Errno::ENOENT);
-    }
-    let source_is_directory = moved.source.is_directory();
-    let changes_parent =
-        source_is_directory && !are_one_directory(xattrs, moved.from.fid, moved.to.fid)?;
-    if changes_parent {
-        refuse_cycle()?;
-    }
-    let to = (moved.to.fid, &moved.to.attributes);
-    match &moved.victim {
-        None => moved.caller.may(xattrs, to.0, to.1, May::WRITE.and(May::EXEC))?,
-        Some(victim) => moved.caller.may_remove(xattrs, to, &victim.attributes)?,
-    }
-    match moved.victim.as_ref().map(|victim| (source_is_directory, victim.is_directory())) {
-        Some((true, false)) => return Err(Errno::ENOTDIR),
-        Some((false, true)) => return Err(Errno::EISDIR),
-        _ => {}
-    }
-    if changes_parent {
-        // Its `..` changes.
-        let attributes = &moved.source.attributes;
-        moved.caller.may(xattrs, moved.source.fid, attributes, May::WRITE)?;
-    }
-    let Some(victim) = &moved.victim else {
-        let gains_link = source_is_directory && moved.from.fid != moved.to.fid;
-        return match gains_link && to.1.links >= LINK_COUNT_MAX {
-            true => Err(Errno::EMLINK),
-            false => Ok(()),
-        };
-    };
-    if victim.is_directory() && (victim.fid == moved.from.fid || !is_empty(victim.fid)?) {
-        return Err(Errno::ENOTEMPTY);
-    }
-    Ok(())
-}
-
 /// A name that is moved: neither `.` nor `..`.
 fn parse_end(bytes: &[u8]) -> Result<Name, Errno> {
     match bytes {
         b"." | b".." => Err(Errno::EBUSY),
         name => parse_name(name),
     }
-}
-
-pub(crate) fn is_directory(child: Child) -> bool {
-    child.kind == sheen_store::FileKind::Directory
 }
 
 fn add_move(changes: &mut ChangeSet<'_>, moved: &Rename) -> Result<(), Errno> {
@@ -236,8 +165,4 @@ async fn lock_all(context: &Context, moved: &Rename) -> Result<Vec<LockGuard>, E
         guards.push(locks::lose_name(context, victim).await?);
     }
     Ok(guards)
-}
-
-pub(crate) fn renamed(body: MdtBody) -> MdsReintRenameReply {
-    MdsReintRenameReply { mdt_body: Some(body), ..MdsReintRenameReply::default() }
 }

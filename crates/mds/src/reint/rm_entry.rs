@@ -11,7 +11,7 @@ use sheen_wire::messages::{MdsReintRmentry, MdsReintRmentryReply};
 use crate::caller::{Caller, Capability};
 use crate::directory::parse_name;
 use crate::hold::{Wanted, WantedName};
-use crate::reint::rename::is_directory;
+use crate::name_changes::is_directory;
 use crate::{Mdt, dot_lustre, locks};
 
 impl Mdt {

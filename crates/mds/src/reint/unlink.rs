@@ -10,8 +10,9 @@ use crate::change_set::ChangeSet;
 use crate::directory::{Child, parse_name};
 use crate::hold::{HoldGuard, Wanted, WantedName};
 use crate::inode::Inode;
-use crate::reint::rename::is_directory;
-use crate::{Mdt, dot_lustre, locks, remote};
+use crate::name_changes::is_directory;
+use crate::name_changes::{check_unlink_kind, remote_reply};
+use crate::{Mdt, dot_lustre, locks};
 
 /// The type bits by which a client says that it means a directory.
 const DIRECTORY_MODE: u32 = 0o040_000;
@@ -91,24 +92,6 @@ impl Mdt {
         let mdt_body = Some(self.body(&gone, true));
         MdsReintUnlinkReply { mdt_body, ..MdsReintUnlinkReply::default() }
     }
-}
-
-/// Refuses to remove a directory as a file, or the other way round.
-///
-/// # Errors
-/// [`Errno::ENOTDIR`], [`Errno::EISDIR`].
-pub(crate) fn check_unlink_kind(is_rmdir: bool, victim: &Inode) -> Result<(), Errno> {
-    match (is_rmdir, victim.is_directory()) {
-        (true, false) => Err(Errno::ENOTDIR),
-        (false, true) => Err(Errno::EISDIR),
-        _ => Ok(()),
-    }
-}
-
-/// The reply that names the MDT of the inode as the one to be asked.
-pub(crate) fn remote_reply(inode: Fid) -> Outcome {
-    let mdt_body = Some(remote::named(inode));
-    Outcome::failed(Errno::EREMOTE, MdsReintUnlinkReply { mdt_body, ..Default::default() })
 }
 
 impl ChangeSet<'_> {

@@ -12,7 +12,6 @@
 //! name that is made.
 
 mod auto_split;
-mod plan;
 mod settings;
 mod task;
 
@@ -31,7 +30,6 @@ use crate::change_set::ChangeSet;
 use crate::orphans::{fid_key, parse_fid_key};
 
 use self::auto_split::NamesMade;
-pub(crate) use self::plan::RestripePlan;
 pub use self::settings::RestripeSettings;
 
 /// Index of directories and stripes whose layout says that names are being moved by a split or merge: FID, big-endian, to nothing.

@@ -24,8 +24,9 @@ use sheen_types::{Errno, Fid, InodeBits, Instant, LockMode, Name};
 
 use super::list;
 use crate::Mdt;
-use crate::coordinator::{Initiator, NameMoved, Order, RestripeEnd};
+use crate::coordinator::{Initiator, NameMoved, RestripeEnd};
 use crate::directory::{key, parse_key, parse_value};
+use crate::other_mdts::Order;
 use crate::striped::{layout_in, master_in, parse_layout};
 use crate::xattrs::LMV;
 

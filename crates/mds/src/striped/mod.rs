@@ -32,8 +32,8 @@ use sheen_types::{Errno, Fid, Name};
 use sheen_wire::lmv::LmvEa;
 use sheen_wire::md::{MdtBody, Valid};
 
-use crate::coordinator::Order;
 use crate::inode::Inode;
+use crate::other_mdts::Order;
 use crate::xattrs::{LMV, XattrsOf};
 use crate::{Mdt, xattrs};
 

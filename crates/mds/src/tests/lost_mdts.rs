@@ -185,6 +185,13 @@ impl Cluster {
         }
     }
 
+    /// Restarts what is dead, and waits until all MDTs have met again: else stripes would go to fewer.
+    pub(super) async fn come_back(&mut self) {
+        self.restart().await;
+        self.finish().await;
+        self.world.sleep(Duration::from_secs(2)).await;
+    }
+
     pub(super) async fn finish(&self) {
         for (client, server) in self.clients.iter().zip(&self.servers) {
             if server.node.target.is_recovering() {
@@ -275,6 +282,42 @@ impl Cluster {
             (left, server.mdt.exclusion.distributed.coordinators())
         });
         panic!("records and exclusions that stay: {:?}", left.collect::<Vec<_>>());
+    }
+
+    /// A number of the world's below this.
+    pub(super) fn random(&self, below: usize) -> usize {
+        self.world.world().random.number() as usize % below
+    }
+
+    /// Any MDTs die now, each with one chance in `one_in`: these. What is durable on all of them is sound.
+    pub(super) fn kill_any(&mut self, one_in: usize) -> Vec<usize> {
+        let mdts = 0..self.servers.len();
+        let victims: Vec<usize> = mdts.filter(|_| self.random(one_in) == 0).collect();
+        victims.iter().for_each(|mdt| self.kill(*mdt));
+        cut_is_sound(&self.durable());
+        victims
+    }
+
+    /// Sends a request, and again if its answer is lost as any MDTs die, each with one chance in `one_in`, within so many
+    /// steps of tasks. They come back, and the answer is the expected one.
+    pub(super) async fn any_die_meanwhile(
+        &mut self,
+        operation: &Operation,
+        (steps, one_in): (usize, usize),
+        expected: Option<Errno>,
+    ) {
+        let mut answer = self.begin(operation, false);
+        yield_times(self.random(steps) as u64).await;
+        let victims = self.kill_any(one_in);
+        let is_lost = victims.contains(&operation.mdt) && answer.lock().is_none();
+        if !victims.is_empty() {
+            self.come_back().await;
+        }
+        if is_lost {
+            answer = self.begin(operation, true);
+        }
+        let answered = self.answer(&answer).await;
+        assert_eq!(answered, expected, "{victims:?}: {:?}", operation.request);
     }
 
     /// A first change of each, after which all are noted partners.
@@ -659,24 +702,9 @@ fn any_die_at_any_moment(seed: u64, mdts: usize) {
                     (made, found.map(|_| Errno::EEXIST))
                 }
             };
-            let mut answer = cluster.begin(&operation, false);
-            yield_times(random(90) as u64).await;
             // What is one MDT's alone would have to be replayed, which this client does not.
-            let victims: Vec<usize> = (0..mdts).filter(|_| random(3) == 0 && !is_local).collect();
-            victims.iter().for_each(|mdt| cluster.kill(*mdt));
-            cut_is_sound(&cluster.durable());
-            let is_lost = victims.contains(&operation.mdt) && answer.lock().is_none();
-            cluster.restart().await;
-            cluster.finish().await;
-            if is_lost {
-                answer = cluster.begin(&operation, true);
-            }
-            assert_eq!(
-                cluster.answer(&answer).await,
-                expected,
-                "{victims:?}: {:?}",
-                operation.request
-            );
+            let one_in = if is_local { usize::MAX } else { 3 };
+            cluster.any_die_meanwhile(&operation, (90, one_in), expected).await;
             cluster.servers[operation.mdt].node.target.sync().await.expect("it is well");
         }
         cluster.settle().await;

@@ -11,7 +11,7 @@ use sheen_wire::text::Text;
 
 use super::checks::cut_is_sound;
 use super::harness::{REGULAR, run};
-use super::lost_mdts::{Cluster, Operation, yield_times};
+use super::lost_mdts::{Cluster, Operation};
 use super::migrations::{migrate_request, stripes, to};
 use super::recovery::replay;
 use crate::striped::layout_in;
@@ -92,7 +92,6 @@ fn any_die_at_any_moment(seed: u64, mdts: usize) {
     let test = async move {
         let mut cluster = Cluster::new(&inner, mdts).await;
         cluster.meet().await;
-        let random = |below: usize| inner.world().random.number() as usize % below;
         let (made, master) = cluster.mkdir(0, ROOT, "moving");
         assert_eq!(cluster.execute(&made).await, None);
         for name in NAMES {
@@ -115,7 +114,7 @@ fn any_die_at_any_moment(seed: u64, mdts: usize) {
                         cluster.migration(mdt, (new_master, name), first)
                     }
                 };
-                die_meanwhile(&mut cluster, &operation, &random).await;
+                cluster.any_die_meanwhile(&operation, (150, 4), None).await;
                 if step.is_none() {
                     new_master = new;
                     assert_eq!(cluster.child(0, ROOT, "moving"), Some(new), "{round}");
@@ -125,7 +124,7 @@ fn any_die_at_any_moment(seed: u64, mdts: usize) {
             let layout = cluster.layout_of(new_master).expect("it has one");
             let sources = stripes(&layout).split_off(1);
             let operation = cluster.ending(new_master, first);
-            die_meanwhile(&mut cluster, &operation, &random).await;
+            cluster.any_die_meanwhile(&operation, (150, 4), None).await;
             let layout = cluster.layout_of(new_master).expect("it has one");
             assert_eq!((layout.change(), stripes(&layout).len()), (None, 1));
             for gone in sources {
@@ -140,30 +139,6 @@ fn any_die_at_any_moment(seed: u64, mdts: usize) {
         assert_eq!(cluster.links(0, ROOT), Ok(root_links));
     };
     run(test, &world);
-}
-
-/// Sends a request while some MDTs die, and again if its answer is lost: it is done.
-async fn die_meanwhile(
-    cluster: &mut Cluster,
-    operation: &Operation,
-    random: &impl Fn(usize) -> usize,
-) {
-    let mut answer = cluster.begin(operation, false);
-    yield_times(random(150) as u64).await;
-    let mdts = cluster.servers.len();
-    let victims: Vec<usize> = (0..mdts).filter(|_| random(4) == 0).collect();
-    victims.iter().for_each(|mdt| cluster.kill(*mdt));
-    cut_is_sound(&cluster.durable());
-    let is_lost = victims.contains(&operation.mdt) && answer.lock().is_none();
-    if !victims.is_empty() {
-        cluster.restart().await;
-        cluster.finish().await;
-        cluster.world.sleep(std::time::Duration::from_secs(2)).await;
-    }
-    if is_lost {
-        answer = cluster.begin(operation, true);
-    }
-    assert_eq!(cluster.answer(&answer).await, None, "{victims:?}: {:?}", operation.request);
 }
 
 #[test]
@@ -228,7 +203,6 @@ fn stripes_die_at_any_moment(seed: u64, mdts: usize) {
     let test = async move {
         let mut cluster = Cluster::new(&inner, mdts).await;
         cluster.meet().await;
-        let random = |below: usize| inner.world().random.number() as usize % below;
         let (made, mut master) = cluster.mkdir(0, ROOT, "moving");
         assert_eq!(cluster.execute(&made).await, None);
         for name in NAMES {
@@ -247,7 +221,7 @@ fn stripes_die_at_any_moment(seed: u64, mdts: usize) {
                 (cluster.operation(mdt, request), new)
             };
             let (operation, new) = begin(&cluster, first, (ROOT, "moving"), first);
-            die_meanwhile(&mut cluster, &operation, &random).await;
+            cluster.any_die_meanwhile(&operation, (150, 4), None).await;
             assert_eq!(cluster.child(0, ROOT, "moving"), Some(new), "{round}");
             master = new;
             let layout = cluster.layout_of(master).expect("it has one");
@@ -263,7 +237,7 @@ fn stripes_die_at_any_moment(seed: u64, mdts: usize) {
                     _ => (cluster.index_of(child), first),
                 };
                 let (operation, _) = begin(&cluster, mdt, (master, name), first);
-                die_meanwhile(&mut cluster, &operation, &random).await;
+                cluster.any_die_meanwhile(&operation, (150, 4), None).await;
                 assert!(cluster.child(cluster.index_of(now), now, name).is_some(), "{name}");
                 let new = format!("n{round}{name}");
                 let place = all[layout.places(new.as_bytes()).expect("known").now as usize];
@@ -279,10 +253,10 @@ fn stripes_die_at_any_moment(seed: u64, mdts: usize) {
                     all.iter().find_map(|it| cluster.child(cluster.index_of(*it), *it, name));
                 let sub = found.expect("it is in one");
                 let operation = cluster.ending_by(sub, &wish(cluster.index_of(sub)));
-                die_meanwhile(&mut cluster, &operation, &random).await;
+                cluster.any_die_meanwhile(&operation, (150, 4), None).await;
             }
             let operation = cluster.ending_by(master, &wish(first));
-            die_meanwhile(&mut cluster, &operation, &random).await;
+            cluster.any_die_meanwhile(&operation, (150, 4), None).await;
             let layout = cluster.layout_of(master).expect("it has one");
             assert_eq!((layout.change(), stripes(&layout).len()), (None, mdts));
             for (place, name) in added {

@@ -8,7 +8,6 @@ use sheen_types::{Errno, Fid};
 use sheen_wire::messages::ObdPing;
 use sheen_wire::out::UpdateType;
 
-use super::checks::cut_is_sound;
 use super::harness::{DIRECTORY, REGULAR, run};
 use super::lost_mdts::{Cluster, Operation, yield_times};
 use super::restripes::Stores;
@@ -90,7 +89,6 @@ fn any_die_at_any_moment(seed: u64, mdts: usize) {
         let mut cluster = Cluster::new(&inner, mdts).await;
         cluster.meet().await;
         let (_, expected) = cluster.filled().await;
-        let random = |below: usize| inner.world().random.number() as usize % below;
         let mut stripes = 1;
         for _ in 0..4 {
             let wanted = if stripes == 1 { mdts } else { 1 };
@@ -99,14 +97,12 @@ fn any_die_at_any_moment(seed: u64, mdts: usize) {
             let begun = cluster.restripe("d", wanted as u32);
             let mut answer = cluster.begin(&begun, false);
             for round in 0..3 {
-                yield_times(random(80 << round) as u64).await;
+                yield_times(cluster.random(80 << round) as u64).await;
                 // Clients that do nothing are not evicted meanwhile.
                 for client in &cluster.clients {
                     client.inner.call(ObdPing::default()).await;
                 }
-                let victims: Vec<usize> = (0..mdts).filter(|_| random(3) == 0).collect();
-                victims.iter().for_each(|mdt| cluster.kill(*mdt));
-                cut_is_sound(&cluster.durable());
+                let victims = cluster.kill_any(3);
                 let is_lost = victims.contains(&0) && answer.lock().is_none();
                 cluster.come_back().await;
                 cluster.allow_restripes();

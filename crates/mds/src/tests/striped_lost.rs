@@ -9,9 +9,8 @@ use sheen_wire::md::{AttrValid, RecSetattr, ReintOp};
 use sheen_wire::messages::MdsReintSetattr;
 use sheen_wire::out::UpdateType;
 
-use super::checks::cut_is_sound;
 use super::harness::{DIRECTORY, run};
-use super::lost_mdts::{Cluster, Operation, yield_times};
+use super::lost_mdts::{Cluster, Operation};
 use super::recovery::replay;
 use super::striped::{wish, wishing};
 use crate::striped::layout_in;
@@ -63,13 +62,6 @@ impl Cluster {
         for fid in fids {
             assert_eq!(self.links(self.mdt_of(fid), fid), Err(Errno::ENOENT), "{fid}");
         }
-    }
-
-    /// Restarts what is dead, and waits until all MDTs have met again: else stripes would go to fewer.
-    pub(super) async fn come_back(&mut self) {
-        self.restart().await;
-        self.finish().await;
-        self.world.sleep(std::time::Duration::from_secs(2)).await;
     }
 }
 
@@ -188,22 +180,7 @@ fn any_die_at_any_moment(seed: u64, mdts: usize) {
                     (made, found.map(|_| Errno::EEXIST))
                 }
             };
-            let mut answer = cluster.begin(&operation, false);
-            yield_times(random(120) as u64).await;
-            let victims: Vec<usize> = (0..mdts).filter(|_| random(3) == 0).collect();
-            victims.iter().for_each(|mdt| cluster.kill(*mdt));
-            cut_is_sound(&cluster.durable());
-            let is_lost = victims.contains(&operation.mdt) && answer.lock().is_none();
-            cluster.come_back().await;
-            if is_lost {
-                answer = cluster.begin(&operation, true);
-            }
-            assert_eq!(
-                cluster.answer(&answer).await,
-                expected,
-                "{victims:?}: {:?}",
-                operation.request
-            );
+            cluster.any_die_meanwhile(&operation, (120, 3), expected).await;
             for named in (0..3).map(|number| format!("n{number}")) {
                 let it = model.get(&named);
                 assert_eq!(cluster.child(0, ROOT, &named), it.map(|it| it.1), "{named}");

@@ -38,7 +38,7 @@ use self::awaited::Awaited;
 pub(crate) use self::era::forget as forget_era;
 pub(crate) use self::record::{Era, SizeRecord, Trust};
 use crate::change_set::ChangeSet;
-use crate::dom::part_of;
+use crate::dom_layout::part_of;
 use crate::hold::HoldGuard;
 use crate::inode::{Inode, WholeInode};
 use crate::open_table::OpenTable;

@@ -451,7 +451,7 @@ impl LNet {
         if link.is_choked(length) {
             self.counters.backlogged.fetch_add(1, Ordering::Relaxed);
             let (nid, bytes) = (link.partner.nid, link.backlog());
-            tracing::warn!(%nid, bytes, "a peer takes nothing: connection closed");
+            tracing::warn!(%nid, bytes, "a peer does not read what it is sent: connection closed");
             link.close();
         }
     }

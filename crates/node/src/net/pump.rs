@@ -463,7 +463,10 @@ impl LNet {
                 let (idle, stuck) = link.idle(now);
                 if stuck >= limits::STUCK_TIME_MAX {
                     let bytes = link.queued_bytes();
-                    tracing::warn!("{} takes nothing; {bytes} bytes dropped", link.partner.nid);
+                    tracing::warn!(
+                        "{} does not read what it is sent: {bytes} bytes dropped",
+                        link.partner.nid
+                    );
                     link.close();
                 } else if idle >= limits::KEEPALIVE_TIME {
                     link.send(sheen_lnet::keepalive(), now);

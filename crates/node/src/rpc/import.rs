@@ -178,7 +178,7 @@ impl NodeImport {
     ) {
         if let Err(error @ RpcError::Protocol(_)) = &result {
             // Its caller sees `EPROTO` alone.
-            tracing::warn!(target = %self.target, %error, "an answer that makes no sense");
+            tracing::warn!(target = %self.target, %error, "an answer breaks the protocol");
         }
         if let (Some(hook), Ok(answer)) = (hook, &result)
             && !hook.keep_until_release(answer)

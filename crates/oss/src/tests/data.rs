@@ -131,7 +131,7 @@ fn checksums_are_checked_and_answered() {
         obdo_of(send(&client, request, &data).await).expect("written");
         let mut request = short(1, 0, 8192);
         request.ost_body.oa.valid |= Valid::CKSUM;
-        request.ost_body.oa.flags |= Checksum::Adler.flag();
+        request.ost_body.oa.flags |= ObdoFlags::of_checksum(Checksum::Adler);
         let oa = obdo_of(client.call(request).await).expect("read");
         assert!(oa.valid.contains(Valid::CKSUM));
         assert_eq!(oa.nlink, Checksum::Adler.of(&[data]));

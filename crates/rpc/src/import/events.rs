@@ -12,7 +12,7 @@ use sheen_wire::ptlrpc::PtlrpcBody;
 
 use super::Outgoing;
 use crate::channel::{Answer, Call, RequestHook, RpcError};
-use crate::owner::ImportState;
+use crate::import_state::ImportState;
 use crate::timing::OwnTimes;
 
 /// What happens to an import.

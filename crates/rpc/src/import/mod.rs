@@ -41,10 +41,10 @@ use std::time::Duration;
 
 use sheen_types::{Instant, Nid, ObdHandle, Transno, Uuid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
-use sheen_wire::lnet::Portal;
 
+pub use crate::import_state::ImportKind;
+use crate::import_state::{Counters, ImportState, StateChange};
 use crate::limits;
-use crate::owner::{Counters, ImportState, StateChange};
 use crate::timing::{Bounds, OwnTimes, Timing};
 use crate::xids::Xids;
 
@@ -61,33 +61,6 @@ use slots::Slots;
 use state::{EngineState, Full};
 use stats::Stats;
 use suspend::ConnectionPolicy;
-
-/// What an import leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ImportKind {
-    /// Management: configuration.
-    Mgs,
-    /// Metadata.
-    Mds,
-    /// Objects.
-    Ost,
-    /// The other way: from a server to a client, for lock callbacks (Lustre's reverse import). Needs no
-    /// connect and recovers nothing.
-    Reverse,
-}
-
-impl ImportKind {
-    /// Where the target takes most requests.
-    #[must_use]
-    pub fn portal(self) -> Portal {
-        match self {
-            Self::Mgs => Portal::MGS_REQUEST,
-            Self::Mds => Portal::MDS_REQUEST,
-            Self::Ost => Portal::OST_REQUEST,
-            Self::Reverse => Portal::LDLM_CB_REQUEST,
-        }
-    }
-}
 
 /// What the engine must know of what an import is to be: a [`crate::ImportConfig`] without its owner, and with a handle.
 #[derive(Clone, Debug)]

@@ -15,8 +15,8 @@ use sheen_wire::ptlrpc::{
 
 use super::Engine;
 use super::flight::{Flight, FlightOwner};
+use crate::channel::split_parts;
 use crate::channel::{Bulk, Call};
-use crate::incoming::split_parts;
 use crate::limits::{self, XID_STEP};
 use crate::portals;
 

@@ -13,7 +13,7 @@ use super::flight::{Flight, FlightOwner, Phase};
 use super::outgoing::parts_of;
 use super::{Action, Engine, Message};
 use crate::channel::{Answer, Bulk, CallKind, RpcError};
-use crate::owner::ImportState;
+use crate::import_state::ImportState;
 use crate::portals::{BULK_PORTALS, bulk_portal};
 
 impl Engine {

@@ -6,7 +6,7 @@
 use sheen_types::{Instant, Transno};
 
 use crate::channel::RpcError;
-use crate::owner::ImportState;
+use crate::import_state::ImportState;
 
 /// One state at a time.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use sheen_wire::messages::{Kind, Request};
 use sheen_wire::opcode::Opcode;
 
 use crate::adaptive::Expected;
-use crate::owner::Counters;
+use crate::import_state::Counters;
 use crate::service::Tally;
 
 /// One kind of requests that were answered.

@@ -84,7 +84,7 @@ impl Marks {
             let write =
                 file.write_all_at(&encoded, 0).and_then(|()| file.set_len(FILE_BYTES as u64));
             write.and_then(|()| file.sync_all()).map_err(DiskError::io("write", &path))?;
-            crate::format::sync_directory(dir)?;
+            crate::directory::sync_directory(dir)?;
         }
         let opened = Instant::now();
         Ok(Self { buckets, file: Mutex::new(file), opened, syncs: AtomicU64::new(0) })

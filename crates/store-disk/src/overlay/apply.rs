@@ -15,9 +15,10 @@ use parking_lot::MutexGuard;
 use sheen_store::{Change, FileKind, KEY_BYTES_MAX, Sequence, StoreError, Transaction};
 use sheen_types::Fid;
 
-use super::{Lookup, Overlay, Shard, Slot};
+use super::{Lookup, Overlay, Shard};
 use crate::{
     database::Database,
+    group::Slot,
     limits::{CHANGE_OVERHEAD_BYTES, OVERLAY_SHARDS},
     record::{DataFileId, LENT, Record, index_key, name_key, object_key},
 };

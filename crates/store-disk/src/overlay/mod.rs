@@ -25,59 +25,26 @@
 
 mod apply;
 mod clean;
-mod hash;
 mod scan;
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_store::{Sequence, StoreError};
-use sheen_types::{Fid, HashMap};
+use sheen_types::Fid;
 
 use crate::{
     database::Database,
+    group::GroupPart,
+    hash::FoldState,
     limits::OVERLAY_SHARDS,
-    overlay::{clean::Clean, hash::FoldState},
-    record::{DataFileId, DataGeneration, Record, index_key},
+    overlay::clean::Clean,
+    record::{DataGeneration, Record, index_key},
 };
-
-/// What a group says of a key.
-#[derive(Clone, Debug)]
-pub(crate) struct Slot<T> {
-    /// `None`: the key is absent, whatever lies below.
-    pub(crate) value: Option<T>,
-    /// Nothing lies below.
-    fresh: bool,
-}
-
-/// The part of a group that lies in one shard.
-pub(crate) struct GroupPart {
-    pub(crate) objects: HashMap<Fid, Slot<Arc<Record>>, FoldState>,
-    pub(crate) keys: HashMap<Fid, BTreeMap<Bytes, Slot<Bytes>>, FoldState>,
-    /// Files of destroyed objects: they go once the group is durable.
-    pub(crate) destroyed: Vec<DataFileId>,
-}
-
-impl GroupPart {
-    fn new(hasher: FoldState) -> Self {
-        Self {
-            objects: HashMap::with_hasher(hasher),
-            keys: HashMap::with_hasher(hasher),
-            destroyed: Vec::new(),
-        }
-    }
-
-    fn key(&self, index: Fid, key: &[u8]) -> Option<&Slot<Bytes>> {
-        self.keys.get(&index)?.get(key)
-    }
-}
 
 struct Shard {
     active: GroupPart,

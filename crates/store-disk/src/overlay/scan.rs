@@ -13,8 +13,12 @@ use bytes::Bytes;
 use sheen_store::{Entry, StoreError};
 use sheen_types::Fid;
 
-use super::{GroupPart, Overlay, Slot};
-use crate::{database::Database, limits::OVERLAY_SHARDS};
+use super::Overlay;
+use crate::{
+    database::Database,
+    group::{GroupPart, Slot},
+    limits::OVERLAY_SHARDS,
+};
 
 /// What the overlay says of keys up to a frontier.
 struct Gathered {

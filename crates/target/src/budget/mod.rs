@@ -14,27 +14,10 @@ use self::estimate::{Estimate, Usage};
 use self::opens::OpensAccount;
 pub use self::opens::{OpenedBy, Opener};
 use crate::export::Export;
+use crate::failure::FalseReplay;
 use crate::limits;
-use crate::replays::FalseReplay;
+pub use crate::limits::Limit;
 use crate::target::Target;
-
-/// What a client may have only so much of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
-    /// Exports of one client.
-    Exports,
-    /// Locks of all its exports.
-    Locks,
-    /// Open files of all its exports.
-    Opens,
-    /// Callbacks that it has not answered.
-    Callbacks,
-}
-
-impl Limit {
-    /// All of them.
-    pub(crate) const ALL: [Self; 4] = [Self::Exports, Self::Locks, Self::Opens, Self::Callbacks];
-}
 
 /// The limits of each client of a target.
 #[derive(Debug)]

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use sheen_types::{Errno, HashMap};
 
+use super::Account;
 use super::estimate::{Estimate, Usage};
-use super::{Account, Limit};
 use crate::context::Context;
 use crate::export::Export;
 use crate::limits;
+use crate::limits::Limit;
 use crate::target::Target;
 
 /// Whose open files are counted.

@@ -2,7 +2,7 @@
 
 use sheen_types::ObdHandle;
 
-use crate::export::ExportState;
+use crate::export_state::ExportState;
 
 /// Which clients are given up, besides those that have not come back. A client that waits for other
 /// clients is not: it has done its part of the stage, or a replay of its own waits for its turn.

@@ -33,7 +33,7 @@ use self::expired::Expired;
 use self::mdts::MdtProgress;
 use self::window::{Window, after, decrement};
 use crate::config::Timeouts;
-use crate::export::ExportState;
+use crate::export_state::ExportState;
 use crate::last_rcvd::RecoveryLosses;
 
 /// Where recovery is (`status` of Lustre's `recovery_status`).

@@ -9,10 +9,9 @@ use sheen_wire::out::{OutUpdateHeader, UpdateType, decode_updates};
 use sheen_wire::ptlrpc::MsgFlags;
 
 use super::{Admission, Admitted};
-use crate::context::Context;
-use crate::dispatch::Failure;
+use crate::context::{Context, Replay};
+use crate::failure::Failure;
 use crate::in_progress::{Wait, while_waiting};
-use crate::replays::Replay;
 use crate::target::Target;
 
 /// A replay that is under way. Dropping it reports to the recovery window that it is through, whatever became of it.

@@ -1,5 +1,7 @@
 //! Clients that claim to be servers, or to be other clients.
 
+use std::sync::Arc;
+
 use sheen_ldlm::Policy;
 use sheen_types::{Errno, Fid, InodeBits, LockMode, Nid, ObdHandle, ResourceName, TargetName};
 use sheen_wire::messages::{

@@ -5,7 +5,6 @@ use sheen_types::Fid;
 use sheen_types::access::{AccessLine, AccessList, AccessListError, May, Whom};
 
 use crate::codec::{ByteOrder, DecodeError, Reader, Wire, Writer};
-use crate::ost::OstLayout;
 use crate::{wire_bits, wire_struct};
 
 wire_bits! {
@@ -125,20 +124,6 @@ wire_struct! {
         size: u64,
         /// Blocks of 512 bytes.
         blocks: u64,
-    }
-}
-
-wire_struct! {
-    /// `struct filter_fid`, the value of `trusted.fid`: whose stripe an OST object is.
-    pub struct FilterFid {
-        /// The file, with the stripe index in place of the version.
-        parent: Fid,
-        /// The object's place in the layout.
-        layout: OstLayout,
-        /// Version of the layout that may write.
-        layout_version: u32,
-        /// Range of versions that may write.
-        range: u32,
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::slot::{FieldInfo, FieldKind};
 use super::{FormatFlags, Select, TABLE};
+use crate::slot::{FieldInfo, FieldKind};
 
 /// The whole table in Markdown: one row per message.
 #[must_use]

@@ -1,12 +1,12 @@
 //! The entries of the message table, and how a request's entry is found.
 
-use super::slot::FieldInfo;
 use super::{Fields, Kind};
 use crate::codec::{DecodeError, Reader, Wire};
 use crate::ldlm::IntentOp;
 use crate::lnet::Portal;
 use crate::opcode::{Opcode, ReintOp};
 use crate::ptlrpc::Message;
+use crate::slot::FieldInfo;
 use crate::wire_bits;
 
 wire_bits! {

@@ -15,8 +15,6 @@
 //! Finding the entry walks the table and compares opcodes.
 
 mod document;
-#[doc(hidden)]
-pub mod fields;
 mod format;
 mod ldlm;
 mod mds;
@@ -25,10 +23,8 @@ mod obd;
 mod ost;
 mod out;
 mod reint;
-mod slot;
 
 pub use document::markdown_table;
-pub use fields::{Fields, Shape, need};
 pub use format::{Format, FormatFlags, RequestFormat, Select};
 pub use ldlm::*;
 pub use mds::*;
@@ -37,7 +33,9 @@ pub use obd::*;
 pub use ost::*;
 pub use out::*;
 pub use reint::*;
-pub use slot::{FieldInfo, FieldKind, Found, Odd, Part, Slot};
+
+pub use crate::fields::{Fields, Shape, need};
+pub use crate::slot::{FieldInfo, FieldKind, Found, Odd, Part, Slot};
 
 use bytes::Bytes;
 

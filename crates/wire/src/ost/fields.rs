@@ -75,7 +75,7 @@ impl Obdo {
     /// Asks that the answer to a read have a checksum of this kind.
     pub fn ask_for_checksum(&mut self, kind: Checksum) {
         self.valid |= Valid::CKSUM | Valid::FLAGS;
-        self.flags |= kind.flag();
+        self.flags |= ObdoFlags::of_checksum(kind);
     }
 
     /// The bytes that OST_PUNCH frees, OST_SYNC makes durable and OST_FALLOCATE is about: the first, and which is
@@ -124,6 +124,29 @@ impl Obdo {
     pub fn set_object_count(&mut self, count: u32) {
         self.valid |= Valid::OBJCOUNT;
         self.misc = count;
+    }
+}
+
+impl ObdoFlags {
+    /// The checksum that a bulk message names; `None` for none or one we do not compute.
+    #[must_use]
+    pub fn checksum(self) -> Option<Checksum> {
+        if self.contains(Self::CKSUM_CRC32C) {
+            Some(Checksum::Crc32c)
+        } else if self.contains(Self::CKSUM_ADLER) {
+            Some(Checksum::Adler)
+        } else {
+            None
+        }
+    }
+
+    /// How a bulk message names a checksum.
+    #[must_use]
+    pub fn of_checksum(kind: Checksum) -> Self {
+        match kind {
+            Checksum::Adler => Self::CKSUM_ADLER,
+            Checksum::Crc32c => Self::CKSUM_CRC32C,
+        }
     }
 }
 

@@ -4,12 +4,12 @@
 use bytes::Bytes;
 use sheen_types::{Fid, InodeBits, LogicalTime, Name, Transno, Uuid};
 
+use super::update_record::UpdateRecord;
 use super::{TooMuch, fitting, padding_behind};
 use crate::codec::{ByteOrder, DecodeError, Reader, Wire, Writer};
 use crate::md::Valid;
 use crate::ost::Obdo;
 use crate::text::Text;
-use crate::update_record::UpdateRecord;
 use crate::{wire_bits, wire_struct};
 
 /// FIDs in an answer to [`PARENTS`](super::UpdateType::PARENTS), at most.

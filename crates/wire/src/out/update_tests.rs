@@ -4,11 +4,11 @@ use sheen_types::{ChangeId, InodeBits, LogicalTime, MdtIndex, Transno, Uuid};
 
 use sheen_types::Name;
 
+use super::update_record::{Part, UpdateRecord};
 use super::*;
 use crate::md::Valid;
 use crate::ost::Obdo;
 use crate::text::Text;
-use crate::update_record::{Part, UpdateRecord};
 
 const DIRECTORY: Fid = Fid::new(0x2_0000_0401, 7);
 const INODE: Fid = Fid::new(0x2_4000_0401, 9);

@@ -159,7 +159,7 @@ impl FakeOst {
 
     /// The checksum that a request names, over `data`; notes it.
     fn checksum(&self, oa: &Obdo, data: &Bytes) -> u32 {
-        let checksum = Checksum::named(oa.flags).filter(|_| oa.valid.contains(Valid::CKSUM));
+        let checksum = oa.flags.checksum().filter(|_| oa.valid.contains(Valid::CKSUM));
         self.ways.lock().push((checksum, oa.flags.contains(ObdoFlags::SHORT_IO)));
         checksum.map_or(0, |checksum| checksum.of(std::slice::from_ref(data)))
     }

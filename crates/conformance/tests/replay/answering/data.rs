@@ -63,7 +63,7 @@ impl Bulk {
             bits: (last + 1).saturating_sub(parts),
             captured,
             fetch,
-            checksum: summed.and_then(|body| Checksum::named(body.oa.flags)),
+            checksum: summed.and_then(|body| body.oa.flags.checksum()),
             place: exchange.place.clone(),
         }
     }
@@ -114,7 +114,7 @@ impl Bulk {
         const KINDS: ObdoFlags =
             ObdoFlags::CKSUM_CRC32.union(ObdoFlags::CKSUM_ADLER).union(ObdoFlags::CKSUM_CRC32C);
         if let (Some(checksum), Some(body)) = (self.checksum, body) {
-            body.oa.flags = body.oa.flags.without(KINDS) | checksum.flag();
+            body.oa.flags = body.oa.flags.without(KINDS) | ObdoFlags::of_checksum(checksum);
             body.oa.valid |= Valid::CKSUM;
             body.oa.nlink = checksum.of(data);
         }

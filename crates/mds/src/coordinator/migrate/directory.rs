@@ -13,13 +13,14 @@ use sheen_wire::lmv::LmvHash;
 use sheen_wire::out::ObjectUpdate;
 use sheen_wire::update_record::Part;
 
-use super::super::ask::{Order, RESULT_BYTES};
+use super::super::ask::RESULT_BYTES;
 use super::super::exclude::{DistributedHold, ExclusionRequest, LINKS};
 use super::super::execute::Executed;
 use super::super::parts::Parts;
 use super::{Migration, Places, Step};
 use crate::directory::Child;
 use crate::inode::Inode;
+use crate::other_mdts::Order;
 use crate::striped::{StripePlan, stripe_like, stripe_name, stripes};
 use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, DEFAULT_LMV, FORMER, LINK, LMV, LOV, XattrsOf};
 use crate::{Mdt, links};

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 
-use super::slot::{FieldInfo, Found, Odd, Slot};
 use crate::codec::DecodeError;
 use crate::ptlrpc::{Message, MessageHeader, MessageWriter, PtlrpcBody};
+use crate::slot::{FieldInfo, Found, Odd, Slot};
 
 /// How a message differed from what we would send, so that it can be sent again byte for byte.
 ///
@@ -169,22 +169,22 @@ macro_rules! message_fields {
         pub struct $name {
             $(#[doc = concat!("Buffer `", stringify!($field), "`.")] pub $field: $kind,)*
             /// How the message differed from what we would send.
-            pub shape: $crate::messages::Shape,
+            pub shape: $crate::fields::Shape,
         }
 
         impl $name {
-            fn present(&self) -> [bool; <Self as $crate::messages::Fields>::FIELDS.len()] {
-                [$($crate::messages::Slot::is_present(&self.$field),)*]
+            fn present(&self) -> [bool; <Self as $crate::fields::Fields>::FIELDS.len()] {
+                [$($crate::slot::Slot::is_present(&self.$field),)*]
             }
         }
 
-        impl $crate::messages::Fields for $name {
-            const FIELDS: &'static [$crate::messages::FieldInfo] = &[
-                $($crate::messages::FieldInfo {
+        impl $crate::fields::Fields for $name {
+            const FIELDS: &'static [$crate::slot::FieldInfo] = &[
+                $($crate::slot::FieldInfo {
                     name: stringify!($field),
-                    kind: <$kind as $crate::messages::Slot>::KIND,
+                    kind: <$kind as $crate::slot::Slot>::KIND,
                     type_name: stringify!($kind),
-                    size: <$kind as $crate::messages::Slot>::SIZE,
+                    size: <$kind as $crate::slot::Slot>::SIZE,
                     growable: $crate::message_fields!(@mark growable $($mark)?),
                     tail: $crate::message_fields!(@mark tail $($mark)?),
                 },)*
@@ -194,21 +194,21 @@ macro_rules! message_fields {
                 message: &$crate::ptlrpc::Message,
             ) -> Result<Self, $crate::codec::DecodeError> {
                 #[allow(unused_mut)]
-                let mut cursor = $crate::messages::fields::Cursor::new(message);
+                let mut cursor = $crate::fields::Cursor::new(message);
                 let mut value = Self {
                     $($field: cursor.take(
                         stringify!($field),
                         $crate::message_fields!(@mark growable $($mark)?),
                     )?,)*
-                    shape: $crate::messages::Shape::default(),
+                    shape: $crate::fields::Shape::default(),
                 };
-                let plain = $crate::messages::fields::plain_count(Self::FIELDS, &value.present());
+                let plain = $crate::fields::plain_count(Self::FIELDS, &value.present());
                 value.shape = cursor.finish(plain);
                 Ok(value)
             }
 
             fn buffer_count(&self) -> usize {
-                $crate::messages::fields::listed_count(Self::FIELDS, &self.present(), &self.shape)
+                $crate::fields::listed_count(Self::FIELDS, &self.present(), &self.shape)
             }
 
             fn write(&self, out: &mut $crate::ptlrpc::MessageWriter) {
@@ -217,23 +217,23 @@ macro_rules! message_fields {
                 #[allow(unused_mut, unused_variables)]
                 let mut index = 0;
                 $(if index < count {
-                    $crate::messages::fields::write_field(out, &self.$field, &self.shape, index);
+                    $crate::fields::write_field(out, &self.$field, &self.shape, index);
                 }
                 #[allow(unused_assignments)]
                 { index += 1; })*
-                $crate::messages::fields::write_extra(out, &self.shape);
+                $crate::fields::write_extra(out, &self.shape);
             }
 
             fn dump(&self) -> Vec<(&'static str, String)> {
                 #[allow(unused_mut)]
                 let mut lines = Vec::new();
-                $(if $crate::messages::Slot::is_present(&self.$field) {
+                $(if $crate::slot::Slot::is_present(&self.$field) {
                     lines.push((stringify!($field), format!("{:?}", self.$field)));
                 })*
                 lines
             }
 
-            fn shape(&self) -> &$crate::messages::Shape {
+            fn shape(&self) -> &$crate::fields::Shape {
                 &self.shape
             }
         }

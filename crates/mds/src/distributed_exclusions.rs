@@ -205,6 +205,21 @@ impl Key {
 }
 
 impl Entry {
+    /// Whether all of it is excluded as a part needs it.
+    pub(crate) fn covers_all(&self, keys: &[(Key, bool)]) -> bool {
+        keys.iter().all(|(key, alone)| self.covers(key, *alone))
+    }
+
+    fn covers(&self, key: &Key, alone: bool) -> bool {
+        // No name changes in a directory that is excluded alone.
+        if let Key::Name(directory, _) = key
+            && self.has_alone(KeyRef::Inode(*directory))
+        {
+            return true;
+        }
+        self.has_alone(key.borrowed()) || !alone && self.has(key.borrowed())
+    }
+
     fn id(&self) -> EntryId {
         id_of(self.coordinator, self.number)
     }

@@ -6,15 +6,15 @@
 use bytes::Bytes;
 use sheen_types::{ChangeId, LogicalTime, MdtIndex, Transno, Uuid};
 
+use super::{ObjectUpdate, TooMuch, decode_updates, encode_updates, fitting, padding_behind};
 use crate::codec::{ByteOrder, DecodeError, Reader, Wire, Writer};
-use crate::out::{ObjectUpdate, TooMuch, decode_updates, encode_updates, fitting, padding_behind};
 use crate::reply_data::ReplyRecord;
 use crate::wire_struct;
 
 /// What we write, and agree on with other MDTs: it is raised with each change of a record, or of what MDTs say to each other.
 pub const FORMAT: u32 = 2;
 /// The first one that we read. Its records are like ours; its MDTs do not say what is under way
-/// ([`Recovered::under_way`](crate::out::Recovered::under_way)).
+/// ([`Recovered::under_way`](super::Recovered::under_way)).
 const FORMAT_MIN: u32 = 1;
 
 wire_struct! {
