@@ -17,5 +17,5 @@ pub mod rpc;
 pub mod session;
 pub mod tcp;
 
-pub use batch::{attributes, questions};
+pub use batch::{attributes, batched, questions};
 pub use opaque::{Content, explain, explain_bulk};

@@ -3,11 +3,13 @@
 //! It understands nothing: a request is answered with what the real server said to the first
 //! request of the same kind and subject that has not been answered yet.
 
+mod batch;
 mod data;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_conformance::rpc::Rpc;
 use sheen_conformance::{Content, explain};
@@ -23,6 +25,7 @@ use sheen_wire::messages::{FieldKind, FormatFlags, ObdPingReply, Reply, Request,
 use sheen_wire::ost::{NiobufRemote, OstBody};
 use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody};
 
+use self::batch::Batch;
 use self::data::Bulk;
 use crate::asking::mdt_of;
 use crate::common::REQUEST_PORTALS;
@@ -36,6 +39,8 @@ use crate::script::{Exchange, Script};
 pub(crate) struct Heard {
     /// Requests that were answered.
     pub(crate) answered: usize,
+    /// Names in batches among them that were answered each for itself.
+    pub(crate) parts: usize,
     /// Where our client asked otherwise.
     pub(crate) differences: Vec<Difference>,
     /// Requests that the real client never sent.
@@ -57,6 +62,7 @@ struct ScriptState {
 }
 
 /// The servers of a capture.
+#[derive(Clone)]
 pub(crate) struct Answering {
     lnet: Arc<LNet>,
     world: World,
@@ -64,7 +70,8 @@ pub(crate) struct Answering {
 }
 
 /// Answers at `lnet` from now on.
-pub(crate) fn serve(lnet: &Arc<LNet>, world: World, script: Script) -> Arc<Answering> {
+pub(crate) fn serve(lnet: &Arc<LNet>, world: World, mut script: Script) -> Arc<Answering> {
+    batch::add_parts(&mut script);
     let targets = script.exchanges.iter().filter_map(connected).collect();
     let state = ScriptState {
         script,
@@ -90,6 +97,9 @@ impl Receiver for Answering {
         let Some(format) = find_format(body.opcode, &message) else { return };
         let Ok(request) = Request::decode(body.opcode, &message) else { return };
         let ours = Rpc { message, body, format, typed: request };
+        if matches!(ours.typed, Request::MdsBatch(_)) {
+            return self.answer_batch(&delivery, ours);
+        }
         self.answer(&delivery, &ours);
     }
 }
@@ -98,6 +108,19 @@ impl Answering {
     /// What was heard since the start.
     pub(crate) fn heard(&self) -> Heard {
         std::mem::take(&mut self.state.lock().heard)
+    }
+
+    fn answer_batch(&self, delivery: &Delivery, ours: Rpc<Request>) {
+        let batch = Batch {
+            to: delivery.from,
+            portal: reply_portal(delivery.portal),
+            bits: delivery.bits,
+            bulk: Bulk::of(delivery, &ours, &[], String::new()),
+            ours: Box::new(ours),
+        };
+        let answering = self.clone();
+        let answered = async move { batch.answer(&answering).await };
+        self.world.tasks.spawn("captured server", Box::pin(answered));
     }
 
     fn answer(&self, delivery: &Delivery, ours: &Rpc<Request>) {
@@ -131,7 +154,8 @@ impl Answering {
         let exchange = &script.exchanges[index];
         let Some((real, sent)) = &exchange.reply else { return };
         heard.answered += 1;
-        let (one, other) = (leaves(&exchange.request), leaves(ours));
+        let of = if exchange.is_part { batch::fields } else { leaves };
+        let (one, other) = (of(&exchange.request), of(ours));
         let name = exchange.request.format.name;
         heard.differences.extend(compare_requests(name, &exchange.place, &one, &other));
         let reply = agreed(real, &ours.typed);
@@ -147,7 +171,7 @@ impl Answering {
             bits: if by_bits { ours.body.match_bits } else { delivery.bits },
             offset: sent.offset,
             reply,
-            bulk: Bulk::of(delivery, ours, exchange),
+            bulk: Bulk::of(delivery, ours, &exchange.bulk, exchange.place.clone()),
             calls: granted(script, locks, &exchange.request.typed, &ours.typed)
                 .into_iter()
                 .chain(discards)
@@ -197,16 +221,26 @@ fn granted(
     real: &Request,
     ours: &Request,
 ) -> Option<Rpc<Request>> {
-    let (Request::LdlmEnqueue(real), Request::LdlmEnqueue(ours)) = (real, ours) else {
-        return None;
-    };
-    let (real, own) = (real.dlm_req.handles.first()?, *ours.dlm_req.handles.first()?);
+    let (real, own) = (lock_of(real)?, lock_of(ours)?);
     locks.insert(real.0, own);
     let mut call = script.completions.get(&real.0)?.as_ref().clone();
     if let Request::LdlmCpCallback(call) = &mut call.typed {
         *call.dlm_req.handles.first_mut()? = own;
     }
     Some(call)
+}
+
+/// The client's handle of the lock that a request asks for.
+fn lock_of(request: &Request) -> Option<LockHandle> {
+    let lock = match request {
+        Request::LdlmEnqueue(it) => &it.dlm_req,
+        Request::LdlmIntentGetattr(it) => &it.dlm_req,
+        Request::LdlmIntentOpen(it) => &it.dlm_req,
+        Request::LdlmIntentLayout(it) => &it.dlm_req,
+        Request::LdlmIntentGetxattr(it) => &it.dlm_req,
+        _ => return None,
+    };
+    lock.handles.first().copied()
 }
 
 impl Answering {
@@ -248,9 +282,12 @@ impl ScriptState {
     /// again.
     fn find(&self, ours: &Rpc<Request>) -> Option<usize> {
         let wanted = subject(&ours.typed);
+        let is_part = ours.message.buffers.first().is_some_and(Bytes::is_empty);
+        let is_good = |it: &Exchange| it.reply.as_ref().is_some_and(|it| it.0.body.status == 0);
         let fits = |exchange: &Exchange| {
             exchange.request.format.kind == ours.format.kind
                 && exchange.reply.is_some()
+                && (!exchange.is_part || is_part || is_good(exchange))
                 && (subject(&exchange.request.typed) == wanted || names(exchange, &ours.typed))
         };
         let all = self.script.exchanges.iter().enumerate();

@@ -1,6 +1,7 @@
 //! Our client against a server that answers as captured: the requests must be those of the real
 //! client.
 
+mod ahead;
 mod alone;
 mod sessions;
 mod striped;
@@ -13,8 +14,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use sheen_client::data::DataTargets;
 use sheen_client::posix::{
-    Credentials, DirCookie, FileHandle, FileSystem, LockOwner, Lookup, NewNode, NodeId, OpenFlags,
-    SetAttributes, SetTime,
+    Attributes, Credentials, DirCookie, FileHandle, FileSystem, ListingRoom, LockOwner, Lookup,
+    NewNode, NodeId, OpenFlags, SetAttributes, SetTime,
 };
 use sheen_io::{World, within};
 use sheen_node::net::{LNet, NetConfig};
@@ -131,6 +132,36 @@ impl Caller {
         Ok(names)
     }
 
+    /// The names of a directory with what they stand for, as `ls -l` asks a kernel that asks our client: names with what they
+    /// stand for, and what was left out name by name.
+    async fn list_long(&self, directory: NodeId) -> Result<Vec<(Name, Attributes)>, Errno> {
+        self.files.getattr(&self.who, directory).await?;
+        let handle = self.open(directory, OpenFlags::DIRECTORY).await?;
+        let (mut names, mut from) = (Vec::new(), DirCookie::default());
+        loop {
+            let room = ListingRoom::for_names(64);
+            let some = self.files.readdir_plus(&self.who, handle, from, room).await?;
+            let Some(last) = some.last() else { break };
+            from = last.entry.next;
+            for entry in some {
+                if [&b"."[..], b".."].contains(&&entry.entry.name[..]) {
+                    continue;
+                }
+                let Ok(name) = Name::new(&entry.entry.name) else { continue };
+                let found = match entry.found {
+                    Some(found) => Some(found.attributes),
+                    None => match self.files.lookup(&self.who, directory, &name).await? {
+                        Lookup::Found(entry) => Some(entry.attributes),
+                        Lookup::Absent { .. } => None,
+                    },
+                };
+                names.extend(found.map(|found| (name, found)));
+            }
+        }
+        self.release(handle).await?;
+        Ok(names)
+    }
+
     /// As `lctl set_param ldlm.namespaces.*KIND*.lru_size=clear` does.
     async fn clear_locks(&self, kind: &str) {
         for space in self.files.lock_namespaces() {
@@ -144,7 +175,7 @@ impl Caller {
 }
 
 /// Captures that are played each for itself.
-pub(crate) const ALONE: [&str; 12] = [
+pub(crate) const ALONE: [&str; 14] = [
     "e1-dne-remote-dir",
     "e2-dne-striped-dir",
     "e3-dne-default-dirstripe",
@@ -157,6 +188,8 @@ pub(crate) const ALONE: [&str; 12] = [
     "more/i4-short-io-4k",
     "more/i6-fallocate-punch",
     "more/m1-second-client-mount-hello",
+    "more/s1-statahead-ls-l-500",
+    "more/s2-statahead-mixed-types",
 ];
 /// Longer than a session takes, if all is answered.
 const PATIENCE: Duration = Duration::from_secs(1_800);
@@ -230,6 +263,8 @@ pub(crate) fn run(directory: &Path, mount: &str, names: &[&str]) -> Vec<Played> 
         short,
         room,
         own_mount,
+        files,
+        mixed,
     ] = ALONE;
     let one_session = [mount, remote, striped, default].map(str::to_owned).to_vec();
     vec![
@@ -244,6 +279,8 @@ pub(crate) fn run(directory: &Path, mount: &str, names: &[&str]) -> Vec<Played> 
         play(directory, with_mount(short), first, alone::short),
         play(directory, with_mount(room), first, alone::room),
         play(directory, vec![own_mount.to_owned()], second, alone::second),
+        play(directory, with_mount(files), first, ahead::files),
+        play(directory, with_mount(mixed), first, ahead::mixed),
     ]
 }
 

@@ -778,6 +778,31 @@ pub(crate) const ASKED: &[Known] = &[
         &["dlm_req.desc.req_mode", "dlm_req.flags.HAS_INTENT"],
         "the size is not asked for before the first write, whose lock brings it",
     ),
+    known(
+        "MDS_BATCH",
+        &["but_update_buf[]*", "but_update_header.*"],
+        "other names go into a request, and hence other numbers of them, with room for an answer of a part as below",
+    ),
+    known(
+        "LDLM_INTENT_GETATTR of MDS_BATCH",
+        &["part.repsize = 968"],
+        "no security context is asked for, and no room made for one",
+    ),
+    known(
+        "LDLM_INTENT_GETATTR of MDS_BATCH",
+        &["dlm_req.desc.policy[]", "mdt_body.valid.GROUP", "mdt_body.valid.BLOCKS"],
+        "the lock on extended attributes, groups and blocks as where a name is asked for alone",
+    ),
+    known(
+        "LDLM_INTENT_GETATTR",
+        &["part"],
+        "what stat-ahead asks for together it asks for alone there, once too few names were used",
+    ),
+    known(
+        "LDLM_ENQUEUE",
+        &["dlm_req.flags.SPECULATIVE", "dlm_req.flags.BLOCK_NOWAIT"],
+        "sizes that are asked for ahead are glimpsed as any, which waits for no lock; there they are refused where one conflicts",
+    ),
 ];
 
 impl Known {

@@ -37,6 +37,8 @@ pub(crate) struct Exchange {
     pub(crate) place: String,
     /// Whether a part of it, or of its data, was not captured.
     pub(crate) is_cut: bool,
+    /// Whether it is a part of a batch: see [`crate::answering`].
+    pub(crate) is_part: bool,
 }
 
 /// How a message was addressed.
@@ -149,6 +151,7 @@ impl Reading {
                     sent: event.time,
                     place: format!("{}, packet {}", self.name, event.packet + 1),
                     is_cut: lnet.missing > 0,
+                    is_part: false,
                 });
             }
             (LnetCommand::Put(put), Meaning::Reply(reply)) if destination != server_nid() => {

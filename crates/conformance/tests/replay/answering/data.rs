@@ -15,7 +15,6 @@ use sheen_wire::messages::{Reply, Request};
 use sheen_wire::ost::{ObdoFlags, OstBody};
 
 use crate::compare::Difference;
-use crate::script::Exchange;
 
 /// Bytes of a bulk that one LNet message takes.
 const PART_BYTES: u32 = 1 << 20;
@@ -36,21 +35,30 @@ pub(super) struct Bulk {
 }
 
 impl Bulk {
-    /// What belongs to the request `ours`, which is answered as `exchange` was.
-    pub(super) fn of(delivery: &Delivery, ours: &Rpc<Request>, exchange: &Exchange) -> Self {
+    /// What belongs to the request `ours`, which is answered as the one at `place`, of which `captured` was sent.
+    pub(super) fn of(
+        delivery: &Delivery,
+        ours: &Rpc<Request>,
+        captured: &[(u64, Bytes)],
+        place: String,
+    ) -> Self {
         let (body, fetch, inline) = match &ours.typed {
             Request::OstWrite(write) if write.short_io.is_empty() => {
                 let lengths = write.niobuf_remote.iter().map(|range| range.len);
                 (Some(&write.ost_body), lengths.sum(), None)
             }
             Request::OstWrite(write) => (Some(&write.ost_body), 0, Some(write.short_io.clone())),
+            Request::MdsBatch(batch) => {
+                let lengths = batch.but_update_buf.iter().map(|buffer| buffer.size);
+                (None, lengths.sum(), None)
+            }
             Request::OstRead(read) => (Some(&read.ost_body), 0, None),
             _ => (None, 0, None),
         };
         let summed = body.filter(|body| body.oa.valid.contains(Valid::CKSUM));
         let captured = match inline {
             Some(data) => vec![data],
-            None => exchange.bulk.iter().map(|(_, data)| data.clone()).collect(),
+            None => captured.iter().map(|(_, data)| data.clone()).collect(),
         };
         let last = match ours.body.match_bits.0 {
             0 => delivery.bits.0,
@@ -64,21 +72,39 @@ impl Bulk {
             captured,
             fetch,
             checksum: summed.and_then(|body| Checksum::named(body.oa.flags)),
-            place: exchange.place.clone(),
+            place,
         }
+    }
+
+    /// None, to or from `client`.
+    pub(super) fn none(client: Nid) -> Self {
+        Self {
+            client,
+            portal: Portal::MDS_BULK,
+            bits: 0,
+            captured: Vec::new(),
+            fetch: 0,
+            checksum: None,
+            place: String::new(),
+        }
+    }
+
+    /// The client's data.
+    pub(super) async fn fetched(&self, lnet: &Arc<LNet>) -> Option<Vec<Bytes>> {
+        let (mut came, mut left) = (Vec::new(), self.fetch);
+        while left > 0 {
+            let (bits, length) = (MatchBits(self.bits + came.len() as u64), left.min(PART_BYTES));
+            let part = lnet.get(self.client, self.portal, bits, length).await;
+            came.push(part.ok()?);
+            left -= length;
+        }
+        Some(came)
     }
 
     /// Moves the data and puts its checksum into the answer. What is different in data that came.
     pub(super) async fn moved(&self, lnet: &Arc<LNet>, reply: &mut Reply) -> Option<Difference> {
         let bits = |part: usize| MatchBits(self.bits + part as u64);
-        let mut came = Vec::new();
-        let mut left = self.fetch;
-        while left > 0 {
-            let length = left.min(PART_BYTES);
-            let part = lnet.get(self.client, self.portal, bits(came.len()), length).await;
-            came.push(part.ok()?);
-            left -= length;
-        }
+        let came = self.fetched(lnet).await?;
         match reply {
             Reply::OstRead(read) => {
                 let inline = vec![read.short_io.clone()];
