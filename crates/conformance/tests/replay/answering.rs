@@ -4,7 +4,9 @@
 //! request of the same kind and subject that has not been answered yet.
 
 mod batch;
+mod calls;
 mod data;
+pub(crate) mod mounts;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,15 +19,19 @@ use sheen_io::World;
 use sheen_node::net::{Delivery, LNet, Receiver};
 use sheen_rpc::import::EARLY_REPLY_BYTES;
 use sheen_rpc::reply_portal;
-use sheen_types::{HashMap, HashSet, LockHandle, MatchBits, Nid, TargetName};
+use sheen_types::{HashMap, HashSet, MatchBits, Nid, TargetName};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
+use sheen_wire::ldlm::LdlmReply;
 use sheen_wire::lnet::Portal;
 use sheen_wire::md::{MdsOpenFlags, RecCreate};
-use sheen_wire::messages::{FieldKind, FormatFlags, ObdPingReply, Reply, Request, find_format};
+use sheen_wire::messages::{
+    FieldKind, FormatFlags, LdlmConvertReply, ObdPingReply, Reply, Request, find_format,
+};
 use sheen_wire::ost::{NiobufRemote, OstBody};
 use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody};
 
 use self::batch::Batch;
+use self::calls::{ServerCall, ServerCalls};
 use self::data::Bulk;
 use crate::asking::mdt_of;
 use crate::common::REQUEST_PORTALS;
@@ -33,6 +39,9 @@ use crate::compare::{Difference, compare_requests};
 use crate::fields::{Leaves, flatten};
 use crate::player::is_remote;
 use crate::script::{Exchange, Script};
+
+/// Where the number of a mount is added to handles of connections.
+const MOUNT_SHIFT: u32 = 40;
 
 /// What was asked and answered.
 #[derive(Default)]
@@ -49,16 +58,28 @@ pub(crate) struct Heard {
 
 struct ScriptState {
     script: Script,
-    used: HashSet<usize>,
-    /// Behind the last change that was played.
-    reached: usize,
+    /// How far each of our mounts is.
+    progress: Vec<Progress>,
     /// Exports whose clients await replies under match bits of their own.
     by_bits: HashSet<u64>,
     /// The targets behind the handles of connections, of which the client's requests name one each.
     targets: HashMap<u64, String>,
-    /// Our client's locks, by the captured client's handles.
-    locks: HashMap<u64, LockHandle>,
+    /// What the captured servers said by themselves.
+    calls: ServerCalls,
+    /// What of that is to be said behind the answer to a batch.
+    due: Vec<ServerCall>,
+    /// Our mounts, by the names that they gave themselves, and the handles that each was given.
+    clients: Vec<String>,
+    mounts: HashMap<u64, usize>,
     heard: Heard,
+}
+
+/// How far a mount is in a script.
+#[derive(Default)]
+struct Progress {
+    used: HashSet<usize>,
+    /// Behind the last change that was played.
+    reached: usize,
 }
 
 /// The servers of a capture.
@@ -72,14 +93,17 @@ pub(crate) struct Answering {
 /// Answers at `lnet` from now on.
 pub(crate) fn serve(lnet: &Arc<LNet>, world: World, mut script: Script) -> Arc<Answering> {
     batch::add_parts(&mut script);
+    let calls = ServerCalls::new(&mut script);
     let targets = script.exchanges.iter().filter_map(connected).collect();
     let state = ScriptState {
         script,
         targets,
-        used: HashSet::default(),
-        reached: 0,
+        progress: Vec::new(),
         by_bits: HashSet::default(),
-        locks: HashMap::default(),
+        calls,
+        due: Vec::new(),
+        clients: Vec::new(),
+        mounts: HashMap::default(),
         heard: Heard::default(),
     };
     let answering =
@@ -110,6 +134,12 @@ impl Answering {
         std::mem::take(&mut self.state.lock().heard)
     }
 
+    /// What the captured servers said by themselves up to this packet of the last capture is said.
+    pub(crate) fn pass_to(&self, packet: usize) {
+        let calls = self.state.lock().pass_to(packet);
+        calls.into_iter().for_each(|call| call.send(&self.lnet));
+    }
+
     fn answer_batch(&self, delivery: &Delivery, ours: Rpc<Request>) {
         let batch = Batch {
             to: delivery.from,
@@ -124,16 +154,31 @@ impl Answering {
     }
 
     fn answer(&self, delivery: &Delivery, ours: &Rpc<Request>) {
-        if matches!(ours.typed, Request::ObdPing(_)) {
-            return self.pong(delivery, ours);
+        match &ours.typed {
+            // Whether a client asks for life depends on how long it is idle, not on what it does.
+            Request::ObdPing(_) => {
+                return self.agree(delivery, ours, ObdPingReply::default().into());
+            }
+            // Where a part of a lock is wanted the captured clients cancelled the whole.
+            Request::LdlmConvert(asked) => {
+                let desc = asked.dlm_req.desc.clone();
+                let dlm_rep = Some(LdlmReply { desc, ..LdlmReply::default() });
+                return self.agree(
+                    delivery,
+                    ours,
+                    LdlmConvertReply { dlm_rep, ..LdlmConvertReply::default() }.into(),
+                );
+            }
+            _ => {}
         }
         let mut state = self.state.lock();
-        let Some(index) = state.find(ours) else {
+        let mount = state.mount_of(ours);
+        let Some(index) = state.find(ours, mount) else {
             let what = format!("{} {}", ours.format.name, subject(&ours.typed));
             *state.heard.strange.entry(what).or_default() += 1;
             return;
         };
-        state.used.insert(index);
+        state.progress[mount].used.insert(index);
         let target = |handle: u64| state.targets.get(&handle);
         let real = target(state.script.exchanges[index].request.body.handle.0);
         let went = target(ours.body.handle.0);
@@ -147,10 +192,10 @@ impl Answering {
         // The real client closes some time after the program did. To ask for a layout changes nothing.
         let elsewhen = matches!(ours.typed, Request::MdsClose(_) | Request::LdlmIntentLayout(_));
         if ours.format.flags.contains(FormatFlags::MODIFYING) && !elsewhen {
-            state.reached = state.reached.max(index);
+            let progress = &mut state.progress[mount];
+            progress.reached = progress.reached.max(index);
         }
-        let discards = state.discarded_by(index);
-        let ScriptState { script, by_bits, locks, heard, .. } = &mut *state;
+        let ScriptState { script, by_bits, calls, heard, targets, mounts, .. } = &mut *state;
         let exchange = &script.exchanges[index];
         let Some((real, sent)) = &exchange.reply else { return };
         heard.answered += 1;
@@ -158,11 +203,22 @@ impl Answering {
         let (one, other) = (of(&exchange.request), of(ours));
         let name = exchange.request.format.name;
         heard.differences.extend(compare_requests(name, &exchange.place, &one, &other));
-        let reply = agreed(real, &ours.typed);
-        if let Some(data) = connect_data(&reply.typed)
-            && data.flags2.contains(ConnectFlags2::REP_MBITS)
-        {
-            by_bits.insert(real.body.handle.0);
+        let mut reply = agreed(real, &ours.typed);
+        if let Request::OstRead(read) = &ours.typed {
+            // Of a page that is not asked for as a whole.
+            let wanted = read.niobuf_remote.iter().map(|range| range.len.cast_signed()).sum();
+            reply.body.status = reply.body.status.min(wanted);
+        }
+        if let Some(data) = connect_data(&reply.typed) {
+            // Each mount is given a handle of its own, as the captured ones were.
+            let target = targets.get(&real.body.handle.0).cloned();
+            reply.body.handle.0 += (mount as u64) << MOUNT_SHIFT;
+            let handle = reply.body.handle.0;
+            mounts.insert(handle, mount);
+            targets.extend(target.map(|target| (handle, target)));
+            if data.flags2.contains(ConnectFlags2::REP_MBITS) {
+                by_bits.insert(handle);
+            }
         }
         let by_bits = by_bits.contains(&ours.body.handle.0) && ours.body.match_bits.0 != 0;
         let saying = Saying {
@@ -172,10 +228,7 @@ impl Answering {
             offset: sent.offset,
             reply,
             bulk: Bulk::of(delivery, ours, &exchange.bulk, exchange.place.clone()),
-            calls: granted(script, locks, &exchange.request.typed, &ours.typed)
-                .into_iter()
-                .chain(discards)
-                .collect(),
+            calls: calls.behind(index, &exchange.request.typed, (delivery.from, &ours.typed)),
         };
         drop(state);
         let (lnet, state) = (Arc::clone(&self.lnet), Arc::clone(&self.state));
@@ -196,7 +249,7 @@ struct Saying {
     reply: Rpc<Reply>,
     bulk: Bulk,
     /// What is said afterwards of locks.
-    calls: Vec<Rpc<Request>>,
+    calls: Vec<ServerCall>,
 }
 
 impl Saying {
@@ -205,47 +258,14 @@ impl Saying {
         let wrong = self.bulk.moved(lnet, &mut self.reply.typed).await;
         let payload = self.reply.typed.to_bytes(&self.reply.message.header, &self.reply.body);
         lnet.put_reply(self.to, self.portal, self.bits, 0, self.offset, vec![payload]);
-        for call in self.calls {
-            let payload = call.typed.to_bytes(&call.message.header, &call.body);
-            lnet.put(self.to, Portal::LDLM_CB_REQUEST, self.bits, 0, vec![payload]);
-        }
+        self.calls.into_iter().for_each(|call| call.send(lnet));
         wrong
     }
 }
 
-/// Remembers which lock of ours stands for which captured one; and what was said of that when it was
-/// granted after all, as said of ours.
-fn granted(
-    script: &Script,
-    locks: &mut HashMap<u64, LockHandle>,
-    real: &Request,
-    ours: &Request,
-) -> Option<Rpc<Request>> {
-    let (real, own) = (lock_of(real)?, lock_of(ours)?);
-    locks.insert(real.0, own);
-    let mut call = script.completions.get(&real.0)?.as_ref().clone();
-    if let Request::LdlmCpCallback(call) = &mut call.typed {
-        *call.dlm_req.handles.first_mut()? = own;
-    }
-    Some(call)
-}
-
-/// The client's handle of the lock that a request asks for.
-fn lock_of(request: &Request) -> Option<LockHandle> {
-    let lock = match request {
-        Request::LdlmEnqueue(it) => &it.dlm_req,
-        Request::LdlmIntentGetattr(it) => &it.dlm_req,
-        Request::LdlmIntentOpen(it) => &it.dlm_req,
-        Request::LdlmIntentLayout(it) => &it.dlm_req,
-        Request::LdlmIntentGetxattr(it) => &it.dlm_req,
-        _ => return None,
-    };
-    lock.handles.first().copied()
-}
-
 impl Answering {
-    /// Whether a client asks for life depends on how long it is idle, not on what it does.
-    fn pong(&self, delivery: &Delivery, ours: &Rpc<Request>) {
+    /// Answers with success.
+    fn agree(&self, delivery: &Delivery, ours: &Rpc<Request>, reply: Reply) {
         let by_bits = self.state.lock().by_bits.contains(&ours.body.handle.0);
         let bits = if by_bits { ours.body.match_bits } else { delivery.bits };
         let body = PtlrpcBody {
@@ -254,7 +274,6 @@ impl Answering {
             opcode: ours.body.opcode,
             ..PtlrpcBody::default()
         };
-        let reply = Reply::from(ObdPingReply::default());
         let bytes = reply.to_bytes(&MessageHeader::default(), &body);
         let portal = reply_portal(delivery.portal);
         self.lnet.put_reply(delivery.from, portal, bits, 0, EARLY_REPLY_BYTES, vec![bytes]);
@@ -262,31 +281,46 @@ impl Answering {
 }
 
 impl ScriptState {
-    /// The calls for locks of objects that had gone when the exchange at `index` was answered, for
-    /// the locks of ours that stand for them.
-    fn discarded_by(&mut self, index: usize) -> Vec<Rpc<Request>> {
-        let all = std::mem::take(&mut self.script.discards);
-        let (due, later) = all.into_iter().partition(|(behind, _)| *behind <= index + 1);
-        self.script.discards = later;
-        let ours = due.into_iter().filter_map(|(_, mut call): (_, Box<Rpc<Request>>)| {
-            let Request::LdlmBlCallback(callback) = &mut call.typed else { return None };
-            let first = callback.dlm_req.handles.first_mut()?;
-            *first = *self.locks.get(&first.0)?;
-            Some(*call)
-        });
-        ours.collect()
+    /// The calls up to a packet of the last capture; what was asked before it counts as played.
+    fn pass_to(&mut self, packet: usize) -> Vec<ServerCall> {
+        let exchanges = &self.script.exchanges;
+        let Some(last) = exchanges.iter().rposition(|it| it.packet < packet) else {
+            return Vec::new();
+        };
+        for progress in &mut self.progress {
+            progress.reached = progress.reached.max(last + 1);
+        }
+        self.calls.due(last)
+    }
+
+    /// The number of the mount that asks; one that connects for the first time is the next one.
+    fn mount_of(&mut self, ours: &Rpc<Request>) -> usize {
+        let client = match &ours.typed {
+            Request::MgsConnect(connect) => connect.cluuid.to_text(),
+            Request::MdsConnect(connect) => connect.cluuid.to_text(),
+            Request::OstConnect(connect) => connect.cluuid.to_text(),
+            _ => return self.mounts.get(&ours.body.handle.0).copied().unwrap_or(0),
+        };
+        let known = self.clients.iter().position(|it| *it == client);
+        known.unwrap_or_else(|| {
+            self.clients.push(client);
+            self.progress.push(Progress::default());
+            self.clients.len() - 1
+        })
     }
 
     /// The exchange to answer from: of the same kind and subject, not used yet, and behind the
     /// last change that was played; else the last one before that, as servers answer a question
     /// again.
-    fn find(&self, ours: &Rpc<Request>) -> Option<usize> {
+    fn find(&self, ours: &Rpc<Request>, mount: usize) -> Option<usize> {
         let wanted = subject(&ours.typed);
         let is_part = ours.message.buffers.first().is_some_and(Bytes::is_empty);
         let is_good = |it: &Exchange| it.reply.as_ref().is_some_and(|it| it.0.body.status == 0);
+        let Progress { used, reached } = self.progress.get(mount)?;
         let fits = |exchange: &Exchange| {
             exchange.request.format.kind == ours.format.kind
                 && exchange.reply.is_some()
+                && exchange.mount.is_none_or(|number| number == mount)
                 && (!exchange.is_part || is_part || is_good(exchange))
                 && (subject(&exchange.request.typed) == wanted || names(exchange, &ours.typed))
         };
@@ -300,8 +334,8 @@ impl ScriptState {
         if matches!(ours.typed, Request::SeqQuery(_)) && fitting.iter().any(same_target) {
             fitting.retain(same_target);
         }
-        let fresh = |index: &&usize| **index >= self.reached && !self.used.contains(*index);
-        let before = fitting.iter().rev().find(|index| **index < self.reached);
+        let fresh = |index: &&usize| *index >= reached && !used.contains(*index);
+        let before = fitting.iter().rev().find(|index| *index < reached);
         fitting.iter().find(fresh).or(before).or(fitting.last()).copied()
     }
 }

@@ -805,6 +805,13 @@ pub(crate) const ASKED: &[Known] = &[
     ),
 ];
 
+/// How else they differ in the captures of a Lustre under faults.
+pub(crate) const ASKED_UNDER_FAULTS: &[Known] = &[known(
+    "LDLM_INTENT_GETATTR of MDS_BATCH",
+    &["mdt_body.fid2.seq", "mdt_body.fid2.oid"],
+    "the inode that a name is expected to stand for is named where a listing said it, and not where it was known before",
+)];
+
 impl Known {
     /// Whether the message at this place is one of those that are meant.
     fn has(&self, place: &str) -> bool {

@@ -38,8 +38,6 @@ const SECOND_MDT: &str = "its files are on a second MDT with other defaults, whi
     minute that it waits for the first";
 const TWO: &str = "two mounts or two nodes; the captured servers answer one";
 const OUTAGE: &str = "a server goes away or throws the client out; the captured servers stay";
-const BATCHES: &str = "names are asked for in batches of 1 to 64, each answered as a whole (s1: 11, s2: 28, n6: 26); ours \
-    takes other names at a time, and of an answer to some of a batch's names the capture has none";
 const LOCKS_OF_TWO: &str = "two mounts of a node take locks from each other: whose a captured request is only its handle says, \
     and the captured servers, which only answer, take none from one for the other";
 const MOVED: &str = "the real client knew the names that it moved from its own opens; ours looks up each between two moves, and \
@@ -134,9 +132,9 @@ pub(crate) const OF_FAULTS: &[(&str, How)] = &[
     ("n2b-server-kill-create", How::Not(MDT_TWO)),
     ("n2d-mdt-up-osts-down-create", How::Not(MDT_TWO)),
     ("n3b-crash-rename-replay", How::Servers(OUTAGE)),
-    ("n4-dir-restripe", How::Servers(TWO)),
+    ("n4-dir-restripe", How::Both),
     ("n5-lsom", How::Not(SIZES)),
-    ("n6-statahead-fname-striped", How::Servers(BATCHES)),
+    ("n6-statahead-fname-striped", How::Both),
     ("n7-lockahead-group-two-mounts", How::Servers(LOCKS_OF_TWO)),
     ("n8-readdir-lost-lock", How::Not(LISTED)),
     ("n9-net-cut-60s", How::Servers(TWO)),

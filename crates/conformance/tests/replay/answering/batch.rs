@@ -14,7 +14,7 @@ use sheen_wire::messages::{
 use sheen_wire::ptlrpc::{Message, MessageHeader, PtlrpcBody};
 
 use super::data::Bulk;
-use super::{Answering, Saying, ScriptState, granted, leaves};
+use super::{Answering, Saying, ScriptState, leaves};
 use crate::compare::compare_requests;
 use crate::fields::Leaves;
 use crate::script::{Exchange, Script};
@@ -34,7 +34,8 @@ pub(super) fn add_parts(script: &mut Script) {
         all.extend(parts);
     }
     places.push(all.len());
-    for (at, _) in &mut script.discards {
+    let calls = script.revoked.iter_mut().map(|(at, _)| at);
+    for at in calls.chain(script.completions.values_mut().map(|(at, _)| at)) {
         *at = places.get(*at).copied().unwrap_or(all.len());
     }
     script.exchanges = all;
@@ -63,9 +64,11 @@ fn parts(exchange: &Exchange) -> Vec<Exchange> {
             bulk: Vec::new(),
             took: exchange.took,
             sent: exchange.sent,
+            packet: exchange.packet,
             place: format!("{}, part {}", exchange.place, number + 1),
             is_cut: exchange.is_cut,
             is_part: true,
+            mount: exchange.mount,
         })
     };
     pairs.filter_map(part).collect()
@@ -105,18 +108,19 @@ impl ScriptState {
         asked: &MdsBatch,
         messages: Vec<Message>,
     ) -> Option<Saying> {
-        let Some(pattern) = self.pattern(asked) else {
+        let mount = self.mount_of(&batch.ours);
+        let Some(pattern) = self.pattern(asked, mount) else {
             self.heard.note_strange(&batch.ours);
             return None;
         };
         let (mut answers, mut status) = (Vec::new(), 0);
         for message in messages {
             let part = question(message, &batch.ours.body)?;
-            let Some(index) = self.find(&part) else {
+            let Some(index) = self.find(&part, mount) else {
                 self.heard.note_strange(&part);
                 return None;
             };
-            let answer = self.answer_part(index, &part);
+            let answer = self.answer_part((index, mount), &part, batch.to);
             let Some((failed, answer)) = answer else { continue };
             answers.push(answer);
             // Lustre's MDT stops there.
@@ -145,12 +149,12 @@ impl ScriptState {
             offset: sent.offset,
             reply,
             bulk: Bulk::none(batch.to),
-            calls: Vec::new(),
+            calls: std::mem::take(&mut self.due),
         })
     }
 
     /// The captured batch that ours is compared with: the next one of as many names, or else the first.
-    fn pattern(&mut self, asked: &MdsBatch) -> Option<usize> {
+    fn pattern(&mut self, asked: &MdsBatch, mount: usize) -> Option<usize> {
         let count = |request: &MdsBatch| {
             let header = ButUpdateHeader::split(&request.but_update_header);
             header.map(|(header, _)| header.update_count).ok()
@@ -158,20 +162,28 @@ impl ScriptState {
         let wanted = count(asked);
         let batches = self.script.exchanges.iter().enumerate().filter_map(|(index, exchange)| {
             let Request::MdsBatch(request) = &exchange.request.typed else { return None };
-            exchange.reply.is_some().then(|| (index, count(request)))
+            let is_own = exchange.mount.is_none_or(|number| number == mount);
+            (is_own && exchange.reply.is_some()).then(|| (index, count(request)))
         });
         let batches: Vec<_> = batches.collect();
-        let same =
-            batches.iter().find(|(index, it)| *it == wanted && !self.used.contains(index)).copied();
+        let same = batches
+            .iter()
+            .find(|(index, it)| *it == wanted && !self.progress[mount].used.contains(index))
+            .copied();
         let (index, _) = same.or(batches.first().copied())?;
-        self.used.insert(index);
+        self.progress[mount].used.insert(index);
         Some(index)
     }
 
     /// The answer to a part from the exchange at `index`, and why it failed, if it did.
-    fn answer_part(&mut self, index: usize, ours: &Rpc<Request>) -> Option<(Option<Errno>, Bytes)> {
-        self.used.insert(index);
-        let ScriptState { script, locks, heard, .. } = self;
+    fn answer_part(
+        &mut self,
+        (index, mount): (usize, usize),
+        ours: &Rpc<Request>,
+        from: Nid,
+    ) -> Option<(Option<Errno>, Bytes)> {
+        self.progress[mount].used.insert(index);
+        let ScriptState { script, calls, heard, .. } = self;
         let exchange = &script.exchanges[index];
         let (reply, _) = exchange.reply.as_ref()?;
         let Reply::LdlmIntentGetattr(answer) = &reply.typed else { return None };
@@ -180,7 +192,7 @@ impl ScriptState {
         let name = if exchange.is_part { PART } else { LdlmIntentGetattr::FORMAT.name };
         heard.differences.extend(compare_requests(name, &exchange.place, &one, &other));
         heard.parts += 1;
-        granted(script, locks, &exchange.request.typed, &ours.typed);
+        self.due.extend(calls.behind(index, &exchange.request.typed, (from, &ours.typed)));
         // What is refused alone is refused with its lock, and says why beside that.
         let result = answer.dlm_rep.as_ref().map_or(0, |reply| reply.policy_res2 as i32);
         let status = if exchange.is_part { reply.body.status } else { result };

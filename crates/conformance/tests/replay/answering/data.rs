@@ -29,6 +29,8 @@ pub(super) struct Bulk {
     captured: Vec<Bytes>,
     /// Bytes to fetch; 0 for a request that does not write, or holds its data itself.
     fetch: u32,
+    /// Bytes that are read: ours may ask for fewer of a page.
+    wanted: usize,
     /// The checksum that was asked for.
     checksum: Option<Checksum>,
     place: String,
@@ -42,6 +44,7 @@ impl Bulk {
         captured: &[(u64, Bytes)],
         place: String,
     ) -> Self {
+        let mut wanted = usize::MAX;
         let (body, fetch, inline) = match &ours.typed {
             Request::OstWrite(write) if write.short_io.is_empty() => {
                 let lengths = write.niobuf_remote.iter().map(|range| range.len);
@@ -52,7 +55,10 @@ impl Bulk {
                 let lengths = batch.but_update_buf.iter().map(|buffer| buffer.size);
                 (None, lengths.sum(), None)
             }
-            Request::OstRead(read) => (Some(&read.ost_body), 0, None),
+            Request::OstRead(read) => {
+                wanted = read.niobuf_remote.iter().map(|range| range.len as usize).sum();
+                (Some(&read.ost_body), 0, None)
+            }
             _ => (None, 0, None),
         };
         let summed = body.filter(|body| body.oa.valid.contains(Valid::CKSUM));
@@ -71,6 +77,7 @@ impl Bulk {
             bits: (last + 1).saturating_sub(parts),
             captured,
             fetch,
+            wanted,
             checksum: summed.and_then(|body| Checksum::named(body.oa.flags)),
             place,
         }
@@ -84,6 +91,7 @@ impl Bulk {
             bits: 0,
             captured: Vec::new(),
             fetch: 0,
+            wanted: usize::MAX,
             checksum: None,
             place: String::new(),
         }
@@ -107,6 +115,7 @@ impl Bulk {
         let came = self.fetched(lnet).await?;
         match reply {
             Reply::OstRead(read) => {
+                read.short_io.truncate(self.wanted);
                 let inline = vec![read.short_io.clone()];
                 let data = if self.captured.is_empty() { &inline } else { &self.captured };
                 self.sum(&mut read.ost_body, data);

@@ -14,7 +14,7 @@ use super::{Caller, WRITE, name};
 use crate::script::Script;
 
 /// A directory in `count` stripes whose names are hashed by `hash`.
-fn stripes(count: u32, hash: LmvHash) -> DirectoryWish {
+pub(super) fn stripes(count: u32, hash: LmvHash) -> DirectoryWish {
     let stripes = NonZeroU32::new(count).map_or(WishedStripes::Unsaid, WishedStripes::Count);
     DirectoryWish { stripes, hash, max_inherit: 3, ..DirectoryWish::default() }
 }
@@ -25,12 +25,12 @@ fn on(mdt: u16, wish: DirectoryWish) -> NewNode {
 }
 
 /// As `: > file` does.
-async fn create(it: &Caller, directory: NodeId, text: &str) -> Result<(), Errno> {
+pub(super) async fn create(it: &Caller, directory: NodeId, text: &str) -> Result<(), Errno> {
     let (_, handle) = it.create(directory, text, 0o666, WRITE | OpenFlags::TRUNCATE).await?;
     it.close(handle).await
 }
 
-async fn sorted(it: &Caller, directory: NodeId) -> Result<Vec<Name>, Errno> {
+pub(super) async fn sorted(it: &Caller, directory: NodeId) -> Result<Vec<Name>, Errno> {
     let mut names = it.list(directory).await?;
     names.sort();
     Ok(names)
