@@ -21,7 +21,7 @@ use sheen_rpc::import::EARLY_REPLY_BYTES;
 use sheen_rpc::reply_portal;
 use sheen_types::{HashMap, HashSet, MatchBits, Nid, TargetName};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
-use sheen_wire::ldlm::LdlmReply;
+use sheen_wire::ldlm::{LdlmReply, LockFlags, LockType};
 use sheen_wire::lnet::Portal;
 use sheen_wire::md::{MdsOpenFlags, RecCreate};
 use sheen_wire::messages::{
@@ -31,7 +31,7 @@ use sheen_wire::ost::{NiobufRemote, OstBody};
 use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody};
 
 use self::batch::Batch;
-use self::calls::{ServerCall, ServerCalls};
+use self::calls::{Moment, ServerCall, ServerCalls};
 use self::data::Bulk;
 use crate::asking::mdt_of;
 use crate::common::REQUEST_PORTALS;
@@ -189,12 +189,18 @@ impl Answering {
             let what = format!("{} {} to {went}", ours.format.name, subject(&ours.typed));
             *state.heard.strange.entry(what).or_default() += 1;
         }
-        // The real client closes some time after the program did. To ask for a layout changes nothing.
-        let elsewhen = matches!(ours.typed, Request::MdsClose(_) | Request::LdlmIntentLayout(_));
+        // The real client closes some time after the program did, and opens no file that it kept open. To ask for a layout
+        // changes nothing.
+        let elsewhen = match &ours.typed {
+            Request::MdsClose(_) | Request::LdlmIntentLayout(_) => true,
+            Request::LdlmIntentOpen(open) => open.rec_reint.fid1 == open.rec_reint.fid2,
+            _ => false,
+        };
         if ours.format.flags.contains(FormatFlags::MODIFYING) && !elsewhen {
             let progress = &mut state.progress[mount];
             progress.reached = progress.reached.max(index);
         }
+        let until = Moment { index, is_elsewhen: elsewhen };
         let ScriptState { script, by_bits, calls, heard, targets, mounts, .. } = &mut *state;
         let exchange = &script.exchanges[index];
         let Some((real, sent)) = &exchange.reply else { return };
@@ -227,8 +233,13 @@ impl Answering {
             bits: if by_bits { ours.body.match_bits } else { delivery.bits },
             offset: sent.offset,
             reply,
-            bulk: Bulk::of(delivery, ours, &exchange.bulk, exchange.place.clone()),
-            calls: calls.behind(index, &exchange.request.typed, (delivery.from, &ours.typed)),
+            bulk: Bulk::of(
+                delivery,
+                ours,
+                &data::sent(exchange, &ours.typed),
+                exchange.place.clone(),
+            ),
+            calls: calls.behind(until, &exchange.request.typed, (delivery.from, &ours.typed)),
         };
         drop(state);
         let (lnet, state) = (Arc::clone(&self.lnet), Arc::clone(&self.state));
@@ -335,9 +346,30 @@ impl ScriptState {
             fitting.retain(same_target);
         }
         let fresh = |index: &&usize| *index >= reached && !used.contains(*index);
+        // Of locks on parts of an object, one that was granted as wide as ours is wanted.
+        let is_wide = |index: &usize| covers(&self.script.exchanges[*index], &ours.typed);
+        if fitting.iter().filter(fresh).any(is_wide) {
+            fitting.retain(is_wide);
+        }
         let before = fitting.iter().rev().find(|index| *index < reached);
         fitting.iter().find(fresh).or(before).or(fitting.last()).copied()
     }
+}
+
+/// Whether a lock on part of an object was asked for in the same mode and granted for all that ours asks for.
+fn covers(exchange: &Exchange, ours: &Request) -> bool {
+    let (Request::LdlmEnqueue(real), Request::LdlmEnqueue(ours)) = (&exchange.request.typed, ours)
+    else {
+        return false;
+    };
+    let (real, ours) = (&real.dlm_req, &ours.dlm_req);
+    let is_extent = ours.desc.resource.kind == LockType::EXTENT;
+    let (wide, wanted) = (&real.desc.policy.0, &ours.desc.policy.0);
+    is_extent
+        && real.desc.req_mode == ours.desc.req_mode
+        && real.flags.contains(LockFlags::HAS_INTENT) == ours.flags.contains(LockFlags::HAS_INTENT)
+        && wide[0] <= wanted[0]
+        && wide[1] >= wanted[1]
 }
 
 /// Whether the exchange found by name, or beside its parent, the inode that ours asks for by FID; or where the sequence
@@ -347,6 +379,12 @@ fn names(exchange: &Exchange, ours: &Request) -> bool {
     if let (Request::FldQuery(asked), Reply::FldQuery(reply)) = (ours, &reply.typed) {
         // Another sequence of the same range.
         return reply.fld_mdfld.as_ref().is_some_and(|it| it.contains(asked.fld_mdfld.start));
+    }
+    if let (Request::OstWrite(asked), Request::OstWrite(real)) = (ours, &exchange.request.typed) {
+        // A part of what was written at once.
+        let first = asked.niobuf_remote.first().map(|range| range.offset);
+        return asked.ost_body.oa.oi == real.ost_body.oa.oi
+            && real.niobuf_remote.iter().any(|range| Some(range.offset) == first);
     }
     let (by_fid, found, wanted) = match (ours, &reply.typed) {
         (Request::LdlmIntentGetattr(asked), Reply::LdlmIntentGetattr(reply)) => {

@@ -210,7 +210,7 @@ impl Caller {
 }
 
 /// Captures that are played each for itself.
-pub(crate) const ALONE: [&str; 14] = [
+pub(crate) const ALONE: [&str; 15] = [
     "e1-dne-remote-dir",
     "e2-dne-striped-dir",
     "e3-dne-default-dirstripe",
@@ -225,6 +225,7 @@ pub(crate) const ALONE: [&str; 14] = [
     "more/m1-second-client-mount-hello",
     "more/s1-statahead-ls-l-500",
     "more/s2-statahead-mixed-types",
+    "more/v5-grouplock-lockahead",
 ];
 /// Longer than a session takes, if all is answered.
 const PATIENCE: Duration = Duration::from_secs(1_800);
@@ -280,15 +281,17 @@ pub(crate) struct Played {
 }
 
 /// Captures of a Lustre under faults that are played each for itself.
-pub(crate) const OF_FAULTS: [&str; 2] = ["n4-dir-restripe", "n6-statahead-fname-striped"];
+pub(crate) const OF_FAULTS: [&str; 3] =
+    ["n4-dir-restripe", "n6-statahead-fname-striped", "n7-lockahead-group-two-mounts"];
 
 /// Runs each session of captures of a Lustre under faults, in `folder`, with the mount in `directory` before it.
 pub(crate) fn run_of_faults(directory: &Path, folder: &Path, mount: &str) -> Vec<Played> {
     let two = |name| Session::of_two(directory, mount, folder, name);
-    let [restriped, by_number] = OF_FAULTS;
+    let [restriped, by_number, locked] = OF_FAULTS;
     vec![
         play_session(&two(restriped), two::restriped),
         play_session(&two(by_number), two::by_number),
+        play_session(&two(locked), two::locked),
     ]
 }
 
@@ -318,7 +321,9 @@ pub(crate) fn run(directory: &Path, mount: &str, names: &[&str]) -> Vec<Played> 
         own_mount,
         files,
         mixed,
+        grouped,
     ] = ALONE;
+    let two = |name| Session::of_two(directory, mount, directory, name);
     let one_session = [mount, remote, striped, default].map(str::to_owned).to_vec();
     vec![
         play(directory, together, first, sessions::all),
@@ -334,6 +339,7 @@ pub(crate) fn run(directory: &Path, mount: &str, names: &[&str]) -> Vec<Played> 
         play(directory, vec![own_mount.to_owned()], second, alone::second),
         play(directory, with_mount(files), first, ahead::files),
         play(directory, with_mount(mixed), first, ahead::mixed),
+        play_session(&two(grouped), two::grouped),
     ]
 }
 
@@ -395,7 +401,8 @@ impl Session {
         }
         let asks: [fn(&Exchange) -> bool; 3] = [asks_fids, asks_for_mdts, looks_up_w];
         for (kind, from) in asks.into_iter().zip([FIDS, FIDS, W]) {
-            if !script.exchanges.iter().any(kind) {
+            let is_first = |it: &&Exchange| it.mount.is_none_or(|mount| mount == 0);
+            if !script.exchanges.iter().filter(is_first).any(kind) {
                 let mut known = Script { revokes: self.revokes, ..Script::default() };
                 let elsewhere = script::read(&self.directory.join(from));
                 known.exchanges.extend(elsewhere.exchanges.into_iter().filter(kind));

@@ -774,11 +774,6 @@ pub(crate) const ASKED: &[Known] = &[
          them",
     ),
     known(
-        "LDLM_ENQUEUE",
-        &["dlm_req.desc.req_mode", "dlm_req.flags.HAS_INTENT"],
-        "the size is not asked for before the first write, whose lock brings it",
-    ),
-    known(
         "MDS_BATCH",
         &["but_update_buf[]*", "but_update_header.*"],
         "other names go into a request, and hence other numbers of them, with room for an answer of a part as below",
@@ -806,11 +801,23 @@ pub(crate) const ASKED: &[Known] = &[
 ];
 
 /// How else they differ in the captures of a Lustre under faults.
-pub(crate) const ASKED_UNDER_FAULTS: &[Known] = &[known(
-    "LDLM_INTENT_GETATTR of MDS_BATCH",
-    &["mdt_body.fid2.seq", "mdt_body.fid2.oid"],
-    "the inode that a name is expected to stand for is named where a listing said it, and not where it was known before",
-)];
+pub(crate) const ASKED_UNDER_FAULTS: &[Known] = &[
+    known(
+        "LDLM_INTENT_GETATTR of MDS_BATCH",
+        &["mdt_body.fid2.seq", "mdt_body.fid2.oid"],
+        "the inode that a name is expected to stand for is named where a listing said it, and not where it was known before",
+    ),
+    known(
+        "LDLM_ENQUEUE",
+        &["dlm_req.flags.HAS_INTENT"],
+        "a read acquires its lock; there a question for the size, shortly before, had brought one",
+    ),
+    known(
+        "OST_BRW_WRITE",
+        &["niobuf_remote[]*", "obd_ioobj[].bufcnt"],
+        "for a lock that is revoked what lies under it is written back; there all that is dirty of the object",
+    ),
+];
 
 impl Known {
     /// Whether the message at this place is one of those that are meant.

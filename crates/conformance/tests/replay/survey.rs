@@ -38,8 +38,6 @@ const SECOND_MDT: &str = "its files are on a second MDT with other defaults, whi
     minute that it waits for the first";
 const TWO: &str = "two mounts or two nodes; the captured servers answer one";
 const OUTAGE: &str = "a server goes away or throws the client out; the captured servers stay";
-const LOCKS_OF_TWO: &str = "two mounts of a node take locks from each other: whose a captured request is only its handle says, \
-    and the captured servers, which only answer, take none from one for the other";
 const MOVED: &str = "the real client knew the names that it moved from its own opens; ours looks up each between two moves, and \
     what was answered at such a moment is not in the capture";
 const PAGES: &str = "the real client moves whole pages, and those between two records; ours the bytes \
@@ -111,7 +109,7 @@ pub(crate) const CAPTURES: &[(&str, How)] = &[
     ("more/s2-statahead-mixed-types", How::Both),
     ("more/v1-overstripe", How::Servers(UNWRITTEN)),
     ("more/v3-stripes-2000", How::Servers(UNWRITTEN)),
-    ("more/v5-grouplock-lockahead", How::Servers(LOCKS_OF_TWO)),
+    ("more/v5-grouplock-lockahead", How::Both),
     ("more/v7-shared-file-two-mounts", How::Servers(TWO)),
     ("more/v9-two-clients-metadata", How::Servers(TWO)),
 ];
@@ -135,7 +133,7 @@ pub(crate) const OF_FAULTS: &[(&str, How)] = &[
     ("n4-dir-restripe", How::Both),
     ("n5-lsom", How::Not(SIZES)),
     ("n6-statahead-fname-striped", How::Both),
-    ("n7-lockahead-group-two-mounts", How::Servers(LOCKS_OF_TWO)),
+    ("n7-lockahead-group-two-mounts", How::Both),
     ("n8-readdir-lost-lock", How::Not(LISTED)),
     ("n9-net-cut-60s", How::Servers(TWO)),
     ("n10-migrate-shared-layout", How::Servers(TWO)),

@@ -13,6 +13,7 @@ use sheen_wire::messages::{
 };
 use sheen_wire::ptlrpc::{Message, MessageHeader, PtlrpcBody};
 
+use super::calls::Moment;
 use super::data::Bulk;
 use super::{Answering, Saying, ScriptState, leaves};
 use crate::compare::compare_requests;
@@ -192,7 +193,11 @@ impl ScriptState {
         let name = if exchange.is_part { PART } else { LdlmIntentGetattr::FORMAT.name };
         heard.differences.extend(compare_requests(name, &exchange.place, &one, &other));
         heard.parts += 1;
-        self.due.extend(calls.behind(index, &exchange.request.typed, (from, &ours.typed)));
+        self.due.extend(calls.behind(
+            Moment { index, is_elsewhen: false },
+            &exchange.request.typed,
+            (from, &ours.typed),
+        ));
         // What is refused alone is refused with its lock, and says why beside that.
         let result = answer.dlm_rep.as_ref().map_or(0, |reply| reply.policy_res2 as i32);
         let status = if exchange.is_part { reply.body.status } else { result };

@@ -33,6 +33,14 @@ impl ServerCall {
     }
 }
 
+/// Where in the capture a client of ours is.
+#[derive(Clone, Copy)]
+pub(super) struct Moment {
+    pub(super) index: usize,
+    /// Whether the captured client may have asked that at another moment.
+    pub(super) is_elsewhen: bool,
+}
+
 /// See the module.
 pub(super) struct ServerCalls {
     /// Our clients' locks, and where they are, by the captured client's handles.
@@ -75,16 +83,18 @@ impl ServerCalls {
         }
     }
 
-    /// The client at `from` has asked `ours`, which was answered as `real`, the request at `index`. What is to be said behind the answer.
+    /// The client at `from` has asked `ours`, which was answered as `real`, the request at this moment. What is to be said behind the answer.
     pub(super) fn behind(
         &mut self,
-        index: usize,
+        moment: Moment,
         real: &Request,
         (from, ours): (Nid, &Request),
     ) -> Vec<ServerCall> {
         let mut calls = self.cancelled(ours);
-        calls.extend(self.asked(index, real, (from, ours)));
-        calls.extend(self.due(index));
+        calls.extend(self.asked(moment.index, real, (from, ours)));
+        if !moment.is_elsewhen {
+            calls.extend(self.due(moment.index));
+        }
         calls
     }
 

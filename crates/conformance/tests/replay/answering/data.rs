@@ -15,6 +15,7 @@ use sheen_wire::messages::{Reply, Request};
 use sheen_wire::ost::{ObdoFlags, OstBody};
 
 use crate::compare::Difference;
+use crate::script::Exchange;
 
 /// Bytes of a bulk that one LNet message takes.
 const PART_BYTES: u32 = 1 << 20;
@@ -34,6 +35,28 @@ pub(super) struct Bulk {
     /// The checksum that was asked for.
     checksum: Option<Checksum>,
     place: String,
+}
+
+/// The bulk of a captured request; of what was written at once the ranges that ours writes, if it has them all.
+pub(super) fn sent(exchange: &Exchange, ours: &Request) -> Vec<(u64, Bytes)> {
+    let parts = || {
+        let (Request::OstWrite(real), Request::OstWrite(ours)) = (&exchange.request.typed, ours)
+        else {
+            return None;
+        };
+        let data = exchange.bulk.iter().map(|(_, data)| &data[..]).collect::<Vec<_>>().concat();
+        let (mut at, mut found) = (0, Vec::new());
+        for range in &real.niobuf_remote {
+            let end = at + range.len as usize;
+            if ours.niobuf_remote.iter().any(|it| (it.offset, it.len) == (range.offset, range.len))
+            {
+                found.push((0, Bytes::copy_from_slice(data.get(at..end)?)));
+            }
+            at = end;
+        }
+        (found.len() == ours.niobuf_remote.len()).then_some(found)
+    };
+    parts().unwrap_or_else(|| exchange.bulk.clone())
 }
 
 impl Bulk {
