@@ -346,6 +346,11 @@ impl ScriptState {
             fitting.retain(same_target);
         }
         let fresh = |index: &&usize| *index >= reached && !used.contains(*index);
+        // What is asked for attributes is answered with the lock on them.
+        let brings = |index: &usize| brings_attributes(&self.script.exchanges[*index], &ours.typed);
+        if fitting.iter().filter(fresh).any(brings) {
+            fitting.retain(brings);
+        }
         // Of locks on parts of an object, one that was granted as wide as ours is wanted.
         let is_wide = |index: &usize| covers(&self.script.exchanges[*index], &ours.typed);
         if fitting.iter().filter(fresh).any(is_wide) {
@@ -354,6 +359,17 @@ impl ScriptState {
         let before = fitting.iter().rev().find(|index| *index < reached);
         fitting.iter().find(fresh).or(before).or(fitting.last()).copied()
     }
+}
+
+/// Whether ours asks a known inode for its attributes, and the exchange did, too.
+fn brings_attributes(exchange: &Exchange, ours: &Request) -> bool {
+    let (Request::LdlmIntentGetattr(real), Request::LdlmIntentGetattr(ours)) =
+        (&exchange.request.typed, ours)
+    else {
+        return false;
+    };
+    let by_fid = ours.name.as_ref().is_none_or(|name| name.as_bytes().is_empty());
+    by_fid && real.ldlm_intent.opc == ours.ldlm_intent.opc
 }
 
 /// Whether a lock on part of an object was asked for in the same mode and granted for all that ours asks for.

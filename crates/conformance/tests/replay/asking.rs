@@ -210,7 +210,7 @@ impl Caller {
 }
 
 /// Captures that are played each for itself.
-pub(crate) const ALONE: [&str; 15] = [
+pub(crate) const ALONE: [&str; 16] = [
     "e1-dne-remote-dir",
     "e2-dne-striped-dir",
     "e3-dne-default-dirstripe",
@@ -226,6 +226,7 @@ pub(crate) const ALONE: [&str; 15] = [
     "more/s1-statahead-ls-l-500",
     "more/s2-statahead-mixed-types",
     "more/v5-grouplock-lockahead",
+    "more/d3-dirstripe-get-set-options",
 ];
 /// Longer than a session takes, if all is answered.
 const PATIENCE: Duration = Duration::from_secs(1_800);
@@ -322,6 +323,7 @@ pub(crate) fn run(directory: &Path, mount: &str, names: &[&str]) -> Vec<Played> 
         files,
         mixed,
         grouped,
+        default_wish,
     ] = ALONE;
     let two = |name| Session::of_two(directory, mount, directory, name);
     let one_session = [mount, remote, striped, default].map(str::to_owned).to_vec();
@@ -340,6 +342,7 @@ pub(crate) fn run(directory: &Path, mount: &str, names: &[&str]) -> Vec<Played> 
         play(directory, with_mount(files), first, ahead::files),
         play(directory, with_mount(mixed), first, ahead::mixed),
         play_session(&two(grouped), two::grouped),
+        play(directory, with_mount(default_wish), first, striped::default_wish),
     ]
 }
 

@@ -42,6 +42,7 @@ const WITH_DEFAULT: &[&str] = &[
     "c1-io-4k-1stripe, packet 1",
     "e1-dne-remote-dir, packet 1",
     "e3-dne-default-dirstripe, packet 40",
+    "d3-dirstripe-get-set-options, packet 38",
     "d1-rename-link-across-mdts, packet 107",
 ];
 
@@ -52,6 +53,7 @@ const ON_SECOND: &[&str] = &[
     "c1-io-4k-1stripe, packet 1",
     "d1-rename-link-across-mdts, packet 4",
     "e3-dne-default-dirstripe, packet 1",
+    "d3-dirstripe-get-set-options, packet 155",
 ];
 
 /// Directories in stripes whose first MDT the real client left open, and chose itself.

@@ -68,7 +68,7 @@ pub(crate) const CAPTURES: &[(&str, How)] = &[
     ("g1-migrate-mirror", How::Not(MIRRORS)),
     ("more/d1-rename-link-across-mdts", How::Both),
     ("more/d2-striped-dir-hashes", How::Both),
-    ("more/d3-dirstripe-get-set-options", How::Servers(UNWRITTEN)),
+    ("more/d3-dirstripe-get-set-options", How::Both),
     ("more/d4-migrate-m", How::Servers(MOVED)),
     ("more/d5-mkdir-overstripe-unlink", How::Both),
     ("more/d6-readdir-striped-1000", How::Both),

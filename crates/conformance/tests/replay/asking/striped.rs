@@ -116,6 +116,29 @@ pub(super) async fn hashes(it: &Caller, _: &Script) -> Result<(), Errno> {
     it.files.rmdir(&it.who, w, &name("dh")).await
 }
 
+/// d3: a default of two stripes, by which a directory is made, and taken away again.
+pub(super) async fn default_wish(it: &Caller, _: &Script) -> Result<(), Errno> {
+    const DEFAULT: &[u8] = b"sheen.directory_default";
+    let w = it.look_up(NodeId::ROOT, "w").await?;
+    let dg = it.make(w, "dg", NewNode::Directory).await?;
+    let set = async |wish: DirectoryWish| {
+        let value = wish.to_ea().encode();
+        it.files.setxattr(&it.who, dg, DEFAULT, value, XattrMode::Any).await
+    };
+    set(stripes(2, LmvHash::UNKNOWN)).await?;
+    let k = it.make(dg, "k", NewNode::Directory).await?;
+    assert_eq!(it.list(k).await?.len(), 0);
+    set(DirectoryWish::default()).await?;
+    let z = it.make(dg, "z", ON_SECOND).await?;
+    // The captured client lost its lock on the directory to a later command, which is left out.
+    it.clear_locks("MDT").await;
+    assert_eq!(sorted(it, dg).await?, ["k", "z"].map(name));
+    assert_eq!(it.list(z).await?.len(), 0);
+    it.files.rmdir(&it.who, dg, &name("z")).await?;
+    it.files.rmdir(&it.who, dg, &name("k")).await?;
+    it.files.rmdir(&it.who, w, &name("dg")).await
+}
+
 /// d5: two stripes on each of two MDTs.
 pub(super) async fn overstriped(it: &Caller, _: &Script) -> Result<(), Errno> {
     let w = it.look_up(NodeId::ROOT, "w").await?;
