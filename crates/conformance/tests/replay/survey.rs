@@ -36,10 +36,10 @@ const PARAMETERS: &str = "what happens in it is done at the MGS (parameters, poo
     nothing there";
 const SECOND_MDT: &str = "its files are on a second MDT with other defaults, which answers for half a \
     minute that it waits for the first";
-const TWO: &str = "two mounts or two nodes; the captured servers answer one";
+const TWO: &str = "two mounts or two nodes: it is not written down yet what their programs ask of two of our clients";
 const OUTAGE: &str = "a server goes away or throws the client out; the captured servers stay";
-const MOVED: &str = "the real client knew the names that it moved from its own opens; ours looks up each between two moves, and \
-    what was answered at such a moment is not in the capture";
+const MOVED: &str = "between two moves ours looks each name up under a lock (`LDLM_INTENT_GETATTR`); the real client asked `MDS_GETATTR_NAME`, which \
+    brings none, and opened it: the answers would be put together from several, by what each move so far has left where";
 const PAGES: &str = "the real client moves whole pages, and those between two records; ours the bytes \
     that are used, in other requests";
 const UNWRITTEN: &str = "it is not written down yet what its programs ask of our client";
