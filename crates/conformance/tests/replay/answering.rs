@@ -171,77 +171,7 @@ impl Answering {
             }
             _ => {}
         }
-        let mut state = self.state.lock();
-        let mount = state.mount_of(ours);
-        let Some(index) = state.find(ours, mount) else {
-            let what = format!("{} {}", ours.format.name, subject(&ours.typed));
-            *state.heard.strange.entry(what).or_default() += 1;
-            return;
-        };
-        state.progress[mount].used.insert(index);
-        let target = |handle: u64| state.targets.get(&handle);
-        let real = target(state.script.exchanges[index].request.body.handle.0);
-        let went = target(ours.body.handle.0);
-        if let (Some(real), Some(went)) = (real, went)
-            && real != went
-            && is_for_one_mdt(&ours.typed)
-        {
-            let what = format!("{} {} to {went}", ours.format.name, subject(&ours.typed));
-            *state.heard.strange.entry(what).or_default() += 1;
-        }
-        // The real client closes some time after the program did, and opens no file that it kept open. To ask for a layout
-        // changes nothing.
-        let elsewhen = match &ours.typed {
-            Request::MdsClose(_) | Request::LdlmIntentLayout(_) => true,
-            Request::LdlmIntentOpen(open) => open.rec_reint.fid1 == open.rec_reint.fid2,
-            _ => false,
-        };
-        if ours.format.flags.contains(FormatFlags::MODIFYING) && !elsewhen {
-            let progress = &mut state.progress[mount];
-            progress.reached = progress.reached.max(index);
-        }
-        let until = Moment { index, is_elsewhen: elsewhen };
-        let ScriptState { script, by_bits, calls, heard, targets, mounts, .. } = &mut *state;
-        let exchange = &script.exchanges[index];
-        let Some((real, sent)) = &exchange.reply else { return };
-        heard.answered += 1;
-        let of = if exchange.is_part { batch::fields } else { leaves };
-        let (one, other) = (of(&exchange.request), of(ours));
-        let name = exchange.request.format.name;
-        heard.differences.extend(compare_requests(name, &exchange.place, &one, &other));
-        let mut reply = agreed(real, &ours.typed);
-        if let Request::OstRead(read) = &ours.typed {
-            // Of a page that is not asked for as a whole.
-            let wanted = read.niobuf_remote.iter().map(|range| range.len.cast_signed()).sum();
-            reply.body.status = reply.body.status.min(wanted);
-        }
-        if let Some(data) = connect_data(&reply.typed) {
-            // Each mount is given a handle of its own, as the captured ones were.
-            let target = targets.get(&real.body.handle.0).cloned();
-            reply.body.handle.0 += (mount as u64) << MOUNT_SHIFT;
-            let handle = reply.body.handle.0;
-            mounts.insert(handle, mount);
-            targets.extend(target.map(|target| (handle, target)));
-            if data.flags2.contains(ConnectFlags2::REP_MBITS) {
-                by_bits.insert(handle);
-            }
-        }
-        let by_bits = by_bits.contains(&ours.body.handle.0) && ours.body.match_bits.0 != 0;
-        let saying = Saying {
-            to: delivery.from,
-            portal: reply_portal(delivery.portal),
-            bits: if by_bits { ours.body.match_bits } else { delivery.bits },
-            offset: sent.offset,
-            reply,
-            bulk: Bulk::of(
-                delivery,
-                ours,
-                &data::sent(exchange, &ours.typed),
-                exchange.place.clone(),
-            ),
-            calls: calls.behind(until, &exchange.request.typed, (delivery.from, &ours.typed)),
-        };
-        drop(state);
+        let Some(saying) = self.state.lock().answer(delivery, ours) else { return };
         let (lnet, state) = (Arc::clone(&self.lnet), Arc::clone(&self.state));
         let said = async move {
             let wrong = saying.say(&lnet).await;
@@ -292,6 +222,72 @@ impl Answering {
 }
 
 impl ScriptState {
+    /// The answer to a request, and what differs in it; what could not be answered is heard as strange.
+    fn answer(&mut self, delivery: &Delivery, ours: &Rpc<Request>) -> Option<Saying> {
+        let mount = self.mount_of(ours);
+        let Some(index) = self.find(ours, mount) else {
+            self.heard.note_strange(ours, "");
+            return None;
+        };
+        self.note_place(index, mount, ours);
+        let moment = Moment { index, is_elsewhen: is_elsewhen(&ours.typed) };
+        if ours.format.flags.contains(FormatFlags::MODIFYING) && !moment.is_elsewhen {
+            let progress = &mut self.progress[mount];
+            progress.reached = progress.reached.max(index);
+        }
+        let exchange = &self.script.exchanges[index];
+        let (real, sent) = exchange.reply.as_ref()?;
+        let of = if exchange.is_part { batch::fields } else { leaves };
+        let (one, other) = (of(&exchange.request), of(ours));
+        let name = exchange.request.format.name;
+        let differences = compare_requests(name, &exchange.place, &one, &other);
+        self.heard.answered += 1;
+        self.heard.differences.extend(differences);
+        let (mut reply, offset) = (agreed(real, &ours.typed), sent.offset);
+        self.give_handle(mount, &mut reply);
+        let by_bits = self.by_bits.contains(&ours.body.handle.0) && ours.body.match_bits.0 != 0;
+        let exchange = &self.script.exchanges[index];
+        let captured = data::sent(exchange, &ours.typed);
+        Some(Saying {
+            to: delivery.from,
+            portal: reply_portal(delivery.portal),
+            bits: if by_bits { ours.body.match_bits } else { delivery.bits },
+            offset,
+            reply,
+            bulk: Bulk::of(delivery, ours, &captured, exchange.place.clone()),
+            calls: self.calls.behind(moment, &exchange.request.typed, (delivery.from, &ours.typed)),
+        })
+    }
+
+    /// The exchange at `index` is played by a mount; it must be of the MDT that ours asks.
+    fn note_place(&mut self, index: usize, mount: usize, ours: &Rpc<Request>) {
+        self.progress[mount].used.insert(index);
+        let target = |handle: u64| self.targets.get(&handle);
+        let real = target(self.script.exchanges[index].request.body.handle.0);
+        let went = target(ours.body.handle.0);
+        if let (Some(real), Some(went)) = (real, went)
+            && real != went
+            && is_for_one_mdt(&ours.typed)
+        {
+            let went = format!(" to {went}");
+            self.heard.note_strange(ours, &went);
+        }
+    }
+
+    /// Each mount is given a handle of its own by a connect, as the captured ones were.
+    fn give_handle(&mut self, mount: usize, reply: &mut Rpc<Reply>) {
+        let Some(data) = connect_data(&reply.typed) else { return };
+        let by_bits = data.flags2.contains(ConnectFlags2::REP_MBITS);
+        let target = self.targets.get(&reply.body.handle.0).cloned();
+        reply.body.handle.0 += (mount as u64) << MOUNT_SHIFT;
+        let handle = reply.body.handle.0;
+        self.mounts.insert(handle, mount);
+        self.targets.extend(target.map(|target| (handle, target)));
+        if by_bits {
+            self.by_bits.insert(handle);
+        }
+    }
+
     /// The calls up to a packet of the last capture; what was asked before it counts as played.
     fn pass_to(&mut self, packet: usize) -> Vec<ServerCall> {
         let exchanges = &self.script.exchanges;
@@ -504,9 +500,23 @@ fn place_of(body: &OstBody, ranges: &[NiobufRemote]) -> String {
     format!("{:?} {:?}", body.oa.oi, ranges.first().map(|range| range.offset))
 }
 
-/// A connect's answer says yes to nothing that was not offered.
+/// Whether the real client may have asked at another moment: it closes some time after the program did, and opens no file
+/// that it kept open. To ask for a layout changes nothing.
+fn is_elsewhen(request: &Request) -> bool {
+    match request {
+        Request::MdsClose(_) | Request::LdlmIntentLayout(_) => true,
+        Request::LdlmIntentOpen(open) => open.rec_reint.fid1 == open.rec_reint.fid2,
+        _ => false,
+    }
+}
+
+/// A connect's answer says yes to nothing that was not offered, and a read's has no more of a page than was asked for.
 fn agreed(real: &Rpc<Reply>, request: &Request) -> Rpc<Reply> {
     let mut reply = real.clone();
+    if let Request::OstRead(read) = request {
+        let wanted = read.niobuf_remote.iter().map(|range| range.len.cast_signed()).sum();
+        reply.body.status = reply.body.status.min(wanted);
+    }
     let offered = match request {
         Request::MgsConnect(connect) => &connect.cdata,
         Request::MdsConnect(connect) => &connect.cdata,

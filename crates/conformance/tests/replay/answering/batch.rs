@@ -111,14 +111,14 @@ impl ScriptState {
     ) -> Option<Saying> {
         let mount = self.mount_of(&batch.ours);
         let Some(pattern) = self.pattern(asked, mount) else {
-            self.heard.note_strange(&batch.ours);
+            self.heard.note_strange(&batch.ours, "");
             return None;
         };
         let (mut answers, mut status) = (Vec::new(), 0);
         for message in messages {
             let part = question(message, &batch.ours.body)?;
             let Some(index) = self.find(&part, mount) else {
-                self.heard.note_strange(&part);
+                self.heard.note_strange(&part, "");
                 return None;
             };
             let answer = self.answer_part((index, mount), &part, batch.to);
@@ -227,9 +227,9 @@ pub(super) fn fields(part: &Rpc<Request>) -> Leaves {
 }
 
 impl super::Heard {
-    /// A request that the real client never sent.
-    fn note_strange(&mut self, ours: &Rpc<Request>) {
-        let what = format!("{} {}", ours.format.name, super::subject(&ours.typed));
+    /// A request that the real client never sent, and where it went if that is strange.
+    pub(super) fn note_strange(&mut self, ours: &Rpc<Request>, went: &str) {
+        let what = format!("{} {}{went}", ours.format.name, super::subject(&ours.typed));
         *self.strange.entry(what).or_default() += 1;
     }
 }

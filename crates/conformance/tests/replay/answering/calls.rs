@@ -53,14 +53,14 @@ pub(super) struct ServerCalls {
     held: HashMap<u64, ResourceName>,
     /// What was said of locks that had waited, by the captured client's handles, and behind how many requests.
     completions: HashMap<u64, (usize, Box<Rpc<Request>>)>,
-    /// Who was told that another one wants a lock, behind how many requests.
+    /// Locks that servers revoked, behind how many requests.
     revoked: Vec<(usize, Box<Rpc<Request>>)>,
     waiting: Vec<Waiting>,
     /// Calls so far.
     count: u64,
 }
 
-/// A lock that is granted once others are cancelled.
+/// A lock that is granted once those in front of it are cancelled.
 struct Waiting {
     conflicts: HashSet<u64>,
     call: ServerCall,
