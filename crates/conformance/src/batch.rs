@@ -63,9 +63,9 @@ pub fn attributes(bytes: &Bytes) -> Vec<LdlmIntentGetattrReply> {
     messages.filter_map(|message| LdlmIntentGetattrReply::from_message(&message).ok()).collect()
 }
 
-/// The questions of a batch, of which `bulk` is what the client has beside it.
+/// The messages of a batch, of which `bulk` is what the client has beside it, as far as they can be read.
 #[must_use]
-pub fn questions(request: &MdsBatch, bulk: &[Bytes]) -> Vec<LdlmIntentGetattr> {
+pub fn batched(request: &MdsBatch, bulk: &[Bytes]) -> Vec<Message> {
     let inline = ButUpdateHeader::split(&request.but_update_header).map(|(_, inline)| inline);
     let mut rest = Bytes::from(bulk.concat());
     let buffers: Vec<Bytes> = match inline {
@@ -76,7 +76,13 @@ pub fn questions(request: &MdsBatch, bulk: &[Bytes]) -> Vec<LdlmIntentGetattr> {
         }
     };
     let messages = buffers.iter().filter_map(|it| BatchedMessages::of_request(it).ok()).flatten();
-    let messages = messages.map_while(Result::ok);
+    messages.map_while(Result::ok).collect()
+}
+
+/// The questions of a batch; see [`batched`].
+#[must_use]
+pub fn questions(request: &MdsBatch, bulk: &[Bytes]) -> Vec<LdlmIntentGetattr> {
+    let messages = batched(request, bulk).into_iter();
     messages.filter_map(|message| LdlmIntentGetattr::from_message(&message).ok()).collect()
 }
 

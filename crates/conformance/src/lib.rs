@@ -18,6 +18,6 @@ pub mod rpc;
 pub mod session;
 pub mod tcp;
 
-pub use batch::{attributes, questions};
+pub use batch::{attributes, batched, questions};
 pub use content::Content;
 pub use opaque::{explain, explain_bulk};

@@ -37,7 +37,11 @@ impl File {
     ) -> Result<(), Refusal> {
         self.layout_version.check()?;
         let on_ost = |(object, _): &(Arc<Object>, _)| object.target.kind == DataTargetKind::Ost;
+        // To the end of the file is to the end of each object, as Lustre's clients say it.
+        let to_end = range.end >= u64::MAX - 1;
+        let end_of = |part: Extent| if to_end { Extent { end: u64::MAX, ..part } } else { part };
         let parts = self.parts_exactly(range).into_iter().filter(on_ost);
+        let parts = parts.map(|(object, part)| (object, end_of(part)));
         if advice.in_background {
             parts.for_each(|(object, part)| object.advise_in_background(advice, part));
             return Ok(());

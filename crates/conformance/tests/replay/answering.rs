@@ -3,11 +3,15 @@
 //! It understands nothing: a request is answered with what the real server said to the first
 //! request of the same kind and subject that has not been answered yet.
 
+mod batch;
+mod calls;
 mod data;
+pub(crate) mod mounts;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_conformance::rpc::Rpc;
 use sheen_conformance::{Content, explain};
@@ -15,14 +19,19 @@ use sheen_io::World;
 use sheen_node::net::{Delivery, LNet, Receiver};
 use sheen_rpc::import::EARLY_REPLY_BYTES;
 use sheen_rpc::reply_portal;
-use sheen_types::{HashMap, HashSet, LockHandle, MatchBits, Nid, TargetName};
+use sheen_types::{HashMap, HashSet, MatchBits, Nid, TargetName};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
+use sheen_wire::ldlm::{LdlmReply, LockFlags, LockType};
 use sheen_wire::lnet::Portal;
 use sheen_wire::md::{MdsOpenFlags, RecCreate};
-use sheen_wire::messages::{FieldKind, FormatFlags, ObdPingReply, Reply, Request, find_format};
+use sheen_wire::messages::{
+    FieldKind, FormatFlags, LdlmConvertReply, ObdPingReply, Reply, Request, find_format,
+};
 use sheen_wire::ost::{NiobufRemote, OstBody};
 use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody};
 
+use self::batch::Batch;
+use self::calls::{Moment, ServerCall, ServerCalls};
 use self::data::Bulk;
 use crate::asking::mdt_of;
 use crate::common::REQUEST_PORTALS;
@@ -31,11 +40,16 @@ use crate::fields::{Leaves, flatten};
 use crate::player::is_remote;
 use crate::script::{Exchange, Script};
 
+/// Where the number of a mount is added to handles of connections.
+const MOUNT_SHIFT: u32 = 40;
+
 /// What was asked and answered.
 #[derive(Default)]
 pub(crate) struct Heard {
     /// Requests that were answered.
     pub(crate) answered: usize,
+    /// Names in batches among them that were answered each for itself.
+    pub(crate) parts: usize,
     /// Where our client asked otherwise.
     pub(crate) differences: Vec<Difference>,
     /// Requests that the real client never sent.
@@ -44,19 +58,32 @@ pub(crate) struct Heard {
 
 struct ScriptState {
     script: Script,
-    used: HashSet<usize>,
-    /// Behind the last change that was played.
-    reached: usize,
+    /// How far each of our mounts is.
+    progress: Vec<Progress>,
     /// Exports whose clients await replies under match bits of their own.
     by_bits: HashSet<u64>,
     /// The targets behind the handles of connections, of which the client's requests name one each.
     targets: HashMap<u64, String>,
-    /// Our client's locks, by the captured client's handles.
-    locks: HashMap<u64, LockHandle>,
+    /// What the captured servers said by themselves.
+    calls: ServerCalls,
+    /// What of that is to be said behind the answer to a batch.
+    due: Vec<ServerCall>,
+    /// Our mounts, by the names that they gave themselves, and the handles that each was given.
+    clients: Vec<String>,
+    mounts: HashMap<u64, usize>,
     heard: Heard,
 }
 
+/// How far a mount is in a script.
+#[derive(Default)]
+struct Progress {
+    used: HashSet<usize>,
+    /// Behind the last change that was played.
+    reached: usize,
+}
+
 /// The servers of a capture.
+#[derive(Clone)]
 pub(crate) struct Answering {
     lnet: Arc<LNet>,
     world: World,
@@ -64,15 +91,19 @@ pub(crate) struct Answering {
 }
 
 /// Answers at `lnet` from now on.
-pub(crate) fn serve(lnet: &Arc<LNet>, world: World, script: Script) -> Arc<Answering> {
+pub(crate) fn serve(lnet: &Arc<LNet>, world: World, mut script: Script) -> Arc<Answering> {
+    batch::add_parts(&mut script);
+    let calls = ServerCalls::new(&mut script);
     let targets = script.exchanges.iter().filter_map(connected).collect();
     let state = ScriptState {
         script,
         targets,
-        used: HashSet::default(),
-        reached: 0,
+        progress: Vec::new(),
         by_bits: HashSet::default(),
-        locks: HashMap::default(),
+        calls,
+        due: Vec::new(),
+        clients: Vec::new(),
+        mounts: HashMap::default(),
         heard: Heard::default(),
     };
     let answering =
@@ -90,6 +121,9 @@ impl Receiver for Answering {
         let Some(format) = find_format(body.opcode, &message) else { return };
         let Ok(request) = Request::decode(body.opcode, &message) else { return };
         let ours = Rpc { message, body, format, typed: request };
+        if matches!(ours.typed, Request::MdsBatch(_)) {
+            return self.answer_batch(&delivery, ours);
+        }
         self.answer(&delivery, &ours);
     }
 }
@@ -100,60 +134,44 @@ impl Answering {
         std::mem::take(&mut self.state.lock().heard)
     }
 
-    fn answer(&self, delivery: &Delivery, ours: &Rpc<Request>) {
-        if matches!(ours.typed, Request::ObdPing(_)) {
-            return self.pong(delivery, ours);
-        }
-        let mut state = self.state.lock();
-        let Some(index) = state.find(ours) else {
-            let what = format!("{} {}", ours.format.name, subject(&ours.typed));
-            *state.heard.strange.entry(what).or_default() += 1;
-            return;
-        };
-        state.used.insert(index);
-        let target = |handle: u64| state.targets.get(&handle);
-        let real = target(state.script.exchanges[index].request.body.handle.0);
-        let went = target(ours.body.handle.0);
-        if let (Some(real), Some(went)) = (real, went)
-            && real != went
-            && is_for_one_mdt(&ours.typed)
-        {
-            let what = format!("{} {} to {went}", ours.format.name, subject(&ours.typed));
-            *state.heard.strange.entry(what).or_default() += 1;
-        }
-        // The real client closes some time after the program did. To ask for a layout changes nothing.
-        let elsewhen = matches!(ours.typed, Request::MdsClose(_) | Request::LdlmIntentLayout(_));
-        if ours.format.flags.contains(FormatFlags::MODIFYING) && !elsewhen {
-            state.reached = state.reached.max(index);
-        }
-        let discards = state.discarded_by(index);
-        let ScriptState { script, by_bits, locks, heard, .. } = &mut *state;
-        let exchange = &script.exchanges[index];
-        let Some((real, sent)) = &exchange.reply else { return };
-        heard.answered += 1;
-        let (one, other) = (leaves(&exchange.request), leaves(ours));
-        let name = exchange.request.format.name;
-        heard.differences.extend(compare_requests(name, &exchange.place, &one, &other));
-        let reply = agreed(real, &ours.typed);
-        if let Some(data) = connect_data(&reply.typed)
-            && data.flags2.contains(ConnectFlags2::REP_MBITS)
-        {
-            by_bits.insert(real.body.handle.0);
-        }
-        let by_bits = by_bits.contains(&ours.body.handle.0) && ours.body.match_bits.0 != 0;
-        let saying = Saying {
+    /// What the captured servers said by themselves up to this packet of the last capture is said.
+    pub(crate) fn pass_to(&self, packet: usize) {
+        let calls = self.state.lock().pass_to(packet);
+        calls.into_iter().for_each(|call| call.send(&self.lnet));
+    }
+
+    fn answer_batch(&self, delivery: &Delivery, ours: Rpc<Request>) {
+        let batch = Batch {
             to: delivery.from,
             portal: reply_portal(delivery.portal),
-            bits: if by_bits { ours.body.match_bits } else { delivery.bits },
-            offset: sent.offset,
-            reply,
-            bulk: Bulk::of(delivery, ours, exchange),
-            calls: granted(script, locks, &exchange.request.typed, &ours.typed)
-                .into_iter()
-                .chain(discards)
-                .collect(),
+            bits: delivery.bits,
+            bulk: Bulk::of(delivery, &ours, &[], String::new()),
+            ours: Box::new(ours),
         };
-        drop(state);
+        let answering = self.clone();
+        let answered = async move { batch.answer(&answering).await };
+        self.world.tasks.spawn("captured server", Box::pin(answered));
+    }
+
+    fn answer(&self, delivery: &Delivery, ours: &Rpc<Request>) {
+        match &ours.typed {
+            // Whether a client asks for life depends on how long it is idle, not on what it does.
+            Request::ObdPing(_) => {
+                return self.agree(delivery, ours, ObdPingReply::default().into());
+            }
+            // Where a part of a lock is wanted the captured clients cancelled the whole.
+            Request::LdlmConvert(asked) => {
+                let desc = asked.dlm_req.desc.clone();
+                let dlm_rep = Some(LdlmReply { desc, ..LdlmReply::default() });
+                return self.agree(
+                    delivery,
+                    ours,
+                    LdlmConvertReply { dlm_rep, ..LdlmConvertReply::default() }.into(),
+                );
+            }
+            _ => {}
+        }
+        let Some(saying) = self.state.lock().answer(delivery, ours) else { return };
         let (lnet, state) = (Arc::clone(&self.lnet), Arc::clone(&self.state));
         let said = async move {
             let wrong = saying.say(&lnet).await;
@@ -172,7 +190,7 @@ struct Saying {
     reply: Rpc<Reply>,
     bulk: Bulk,
     /// What is said afterwards of locks.
-    calls: Vec<Rpc<Request>>,
+    calls: Vec<ServerCall>,
 }
 
 impl Saying {
@@ -181,37 +199,14 @@ impl Saying {
         let wrong = self.bulk.moved(lnet, &mut self.reply.typed).await;
         let payload = self.reply.typed.to_bytes(&self.reply.message.header, &self.reply.body);
         lnet.put_reply(self.to, self.portal, self.bits, 0, self.offset, vec![payload]);
-        for call in self.calls {
-            let payload = call.typed.to_bytes(&call.message.header, &call.body);
-            lnet.put(self.to, Portal::LDLM_CB_REQUEST, self.bits, 0, vec![payload]);
-        }
+        self.calls.into_iter().for_each(|call| call.send(lnet));
         wrong
     }
 }
 
-/// Remembers which lock of ours stands for which captured one; and what was said of that when it was
-/// granted after all, as said of ours.
-fn granted(
-    script: &Script,
-    locks: &mut HashMap<u64, LockHandle>,
-    real: &Request,
-    ours: &Request,
-) -> Option<Rpc<Request>> {
-    let (Request::LdlmEnqueue(real), Request::LdlmEnqueue(ours)) = (real, ours) else {
-        return None;
-    };
-    let (real, own) = (real.dlm_req.handles.first()?, *ours.dlm_req.handles.first()?);
-    locks.insert(real.0, own);
-    let mut call = script.completions.get(&real.0)?.as_ref().clone();
-    if let Request::LdlmCpCallback(call) = &mut call.typed {
-        *call.dlm_req.handles.first_mut()? = own;
-    }
-    Some(call)
-}
-
 impl Answering {
-    /// Whether a client asks for life depends on how long it is idle, not on what it does.
-    fn pong(&self, delivery: &Delivery, ours: &Rpc<Request>) {
+    /// Answers with success.
+    fn agree(&self, delivery: &Delivery, ours: &Rpc<Request>, reply: Reply) {
         let by_bits = self.state.lock().by_bits.contains(&ours.body.handle.0);
         let bits = if by_bits { ours.body.match_bits } else { delivery.bits };
         let body = PtlrpcBody {
@@ -220,7 +215,6 @@ impl Answering {
             opcode: ours.body.opcode,
             ..PtlrpcBody::default()
         };
-        let reply = Reply::from(ObdPingReply::default());
         let bytes = reply.to_bytes(&MessageHeader::default(), &body);
         let portal = reply_portal(delivery.portal);
         self.lnet.put_reply(delivery.from, portal, bits, 0, EARLY_REPLY_BYTES, vec![bytes]);
@@ -228,29 +222,113 @@ impl Answering {
 }
 
 impl ScriptState {
-    /// The calls for locks of objects that had gone when the exchange at `index` was answered, for
-    /// the locks of ours that stand for them.
-    fn discarded_by(&mut self, index: usize) -> Vec<Rpc<Request>> {
-        let all = std::mem::take(&mut self.script.discards);
-        let (due, later) = all.into_iter().partition(|(behind, _)| *behind <= index + 1);
-        self.script.discards = later;
-        let ours = due.into_iter().filter_map(|(_, mut call): (_, Box<Rpc<Request>>)| {
-            let Request::LdlmBlCallback(callback) = &mut call.typed else { return None };
-            let first = callback.dlm_req.handles.first_mut()?;
-            *first = *self.locks.get(&first.0)?;
-            Some(*call)
-        });
-        ours.collect()
+    /// The answer to a request, and what differs in it; what could not be answered is heard as strange.
+    fn answer(&mut self, delivery: &Delivery, ours: &Rpc<Request>) -> Option<Saying> {
+        let mount = self.mount_of(ours);
+        let Some(index) = self.find(ours, mount) else {
+            self.heard.note_strange(ours, "");
+            return None;
+        };
+        self.note_place(index, mount, ours);
+        let moment = Moment { index, is_elsewhen: is_elsewhen(&ours.typed) };
+        if ours.format.flags.contains(FormatFlags::MODIFYING) && !moment.is_elsewhen {
+            let progress = &mut self.progress[mount];
+            progress.reached = progress.reached.max(index);
+        }
+        let exchange = &self.script.exchanges[index];
+        let (real, sent) = exchange.reply.as_ref()?;
+        let of = if exchange.is_part { batch::fields } else { leaves };
+        let (one, other) = (of(&exchange.request), of(ours));
+        let name = exchange.request.format.name;
+        let differences = compare_requests(name, &exchange.place, &one, &other);
+        self.heard.answered += 1;
+        self.heard.differences.extend(differences);
+        let (mut reply, offset) = (agreed(real, &ours.typed), sent.offset);
+        self.give_handle(mount, &mut reply);
+        let by_bits = self.by_bits.contains(&ours.body.handle.0) && ours.body.match_bits.0 != 0;
+        let exchange = &self.script.exchanges[index];
+        let captured = data::sent(exchange, &ours.typed);
+        Some(Saying {
+            to: delivery.from,
+            portal: reply_portal(delivery.portal),
+            bits: if by_bits { ours.body.match_bits } else { delivery.bits },
+            offset,
+            reply,
+            bulk: Bulk::of(delivery, ours, &captured, exchange.place.clone()),
+            calls: self.calls.behind(moment, &exchange.request.typed, (delivery.from, &ours.typed)),
+        })
+    }
+
+    /// The exchange at `index` is played by a mount; it must be of the MDT that ours asks.
+    fn note_place(&mut self, index: usize, mount: usize, ours: &Rpc<Request>) {
+        self.progress[mount].used.insert(index);
+        let target = |handle: u64| self.targets.get(&handle);
+        let real = target(self.script.exchanges[index].request.body.handle.0);
+        let went = target(ours.body.handle.0);
+        if let (Some(real), Some(went)) = (real, went)
+            && real != went
+            && is_for_one_mdt(&ours.typed)
+        {
+            let went = format!(" to {went}");
+            self.heard.note_strange(ours, &went);
+        }
+    }
+
+    /// Each mount is given a handle of its own by a connect, as the captured ones were.
+    fn give_handle(&mut self, mount: usize, reply: &mut Rpc<Reply>) {
+        let Some(data) = connect_data(&reply.typed) else { return };
+        let by_bits = data.flags2.contains(ConnectFlags2::REP_MBITS);
+        let target = self.targets.get(&reply.body.handle.0).cloned();
+        reply.body.handle.0 += (mount as u64) << MOUNT_SHIFT;
+        let handle = reply.body.handle.0;
+        self.mounts.insert(handle, mount);
+        self.targets.extend(target.map(|target| (handle, target)));
+        if by_bits {
+            self.by_bits.insert(handle);
+        }
+    }
+
+    /// The calls up to a packet of the last capture; what was asked before it counts as played.
+    fn pass_to(&mut self, packet: usize) -> Vec<ServerCall> {
+        let exchanges = &self.script.exchanges;
+        let Some(last) = exchanges.iter().rposition(|it| it.packet < packet) else {
+            return Vec::new();
+        };
+        for progress in &mut self.progress {
+            progress.reached = progress.reached.max(last + 1);
+        }
+        self.calls.due(last)
+    }
+
+    /// The number of the mount that asks; one that connects for the first time is the next one.
+    fn mount_of(&mut self, ours: &Rpc<Request>) -> usize {
+        let client = match &ours.typed {
+            Request::MgsConnect(connect) => connect.cluuid.to_text(),
+            Request::MdsConnect(connect) => connect.cluuid.to_text(),
+            Request::OstConnect(connect) => connect.cluuid.to_text(),
+            _ => return self.mounts.get(&ours.body.handle.0).copied().unwrap_or(0),
+        };
+        let known = self.clients.iter().position(|it| *it == client);
+        known.unwrap_or_else(|| {
+            self.clients.push(client);
+            self.progress.push(Progress::default());
+            self.clients.len() - 1
+        })
     }
 
     /// The exchange to answer from: of the same kind and subject, not used yet, and behind the
     /// last change that was played; else the last one before that, as servers answer a question
     /// again.
-    fn find(&self, ours: &Rpc<Request>) -> Option<usize> {
+    fn find(&self, ours: &Rpc<Request>, mount: usize) -> Option<usize> {
         let wanted = subject(&ours.typed);
+        let is_part = ours.message.buffers.first().is_some_and(Bytes::is_empty);
+        let is_good = |it: &Exchange| it.reply.as_ref().is_some_and(|it| it.0.body.status == 0);
+        let Progress { used, reached } = self.progress.get(mount)?;
         let fits = |exchange: &Exchange| {
             exchange.request.format.kind == ours.format.kind
                 && exchange.reply.is_some()
+                && exchange.mount.is_none_or(|number| number == mount)
+                && (!exchange.is_part || is_part || is_good(exchange))
                 && (subject(&exchange.request.typed) == wanted || names(exchange, &ours.typed))
         };
         let all = self.script.exchanges.iter().enumerate();
@@ -263,10 +341,47 @@ impl ScriptState {
         if matches!(ours.typed, Request::SeqQuery(_)) && fitting.iter().any(same_target) {
             fitting.retain(same_target);
         }
-        let fresh = |index: &&usize| **index >= self.reached && !self.used.contains(*index);
-        let before = fitting.iter().rev().find(|index| **index < self.reached);
+        let fresh = |index: &&usize| *index >= reached && !used.contains(*index);
+        // What is asked for attributes is answered with the lock on them.
+        let brings = |index: &usize| brings_attributes(&self.script.exchanges[*index], &ours.typed);
+        if fitting.iter().filter(fresh).any(brings) {
+            fitting.retain(brings);
+        }
+        // Of locks on parts of an object, one that was granted as wide as ours is wanted.
+        let is_wide = |index: &usize| covers(&self.script.exchanges[*index], &ours.typed);
+        if fitting.iter().filter(fresh).any(is_wide) {
+            fitting.retain(is_wide);
+        }
+        let before = fitting.iter().rev().find(|index| *index < reached);
         fitting.iter().find(fresh).or(before).or(fitting.last()).copied()
     }
+}
+
+/// Whether ours asks a known inode for its attributes, and the exchange did, too.
+fn brings_attributes(exchange: &Exchange, ours: &Request) -> bool {
+    let (Request::LdlmIntentGetattr(real), Request::LdlmIntentGetattr(ours)) =
+        (&exchange.request.typed, ours)
+    else {
+        return false;
+    };
+    let by_fid = ours.name.as_ref().is_none_or(|name| name.as_bytes().is_empty());
+    by_fid && real.ldlm_intent.opc == ours.ldlm_intent.opc
+}
+
+/// Whether a lock on part of an object was asked for in the same mode and granted for all that ours asks for.
+fn covers(exchange: &Exchange, ours: &Request) -> bool {
+    let (Request::LdlmEnqueue(real), Request::LdlmEnqueue(ours)) = (&exchange.request.typed, ours)
+    else {
+        return false;
+    };
+    let (real, ours) = (&real.dlm_req, &ours.dlm_req);
+    let is_extent = ours.desc.resource.kind == LockType::EXTENT;
+    let (wide, wanted) = (&real.desc.policy.0, &ours.desc.policy.0);
+    is_extent
+        && real.desc.req_mode == ours.desc.req_mode
+        && real.flags.contains(LockFlags::HAS_INTENT) == ours.flags.contains(LockFlags::HAS_INTENT)
+        && wide[0] <= wanted[0]
+        && wide[1] >= wanted[1]
 }
 
 /// Whether the exchange found by name, or beside its parent, the inode that ours asks for by FID; or where the sequence
@@ -276,6 +391,12 @@ fn names(exchange: &Exchange, ours: &Request) -> bool {
     if let (Request::FldQuery(asked), Reply::FldQuery(reply)) = (ours, &reply.typed) {
         // Another sequence of the same range.
         return reply.fld_mdfld.as_ref().is_some_and(|it| it.contains(asked.fld_mdfld.start));
+    }
+    if let (Request::OstWrite(asked), Request::OstWrite(real)) = (ours, &exchange.request.typed) {
+        // A part of what was written at once.
+        let first = asked.niobuf_remote.first().map(|range| range.offset);
+        return asked.ost_body.oa.oi == real.ost_body.oa.oi
+            && real.niobuf_remote.iter().any(|range| Some(range.offset) == first);
     }
     let (by_fid, found, wanted) = match (ours, &reply.typed) {
         (Request::LdlmIntentGetattr(asked), Reply::LdlmIntentGetattr(reply)) => {
@@ -379,9 +500,23 @@ fn place_of(body: &OstBody, ranges: &[NiobufRemote]) -> String {
     format!("{:?} {:?}", body.oa.oi, ranges.first().map(|range| range.offset))
 }
 
-/// A connect's answer says yes to nothing that was not offered.
+/// Whether the real client may have asked at another moment: it closes some time after the program did, and opens no file
+/// that it kept open. To ask for a layout changes nothing.
+fn is_elsewhen(request: &Request) -> bool {
+    match request {
+        Request::MdsClose(_) | Request::LdlmIntentLayout(_) => true,
+        Request::LdlmIntentOpen(open) => open.rec_reint.fid1 == open.rec_reint.fid2,
+        _ => false,
+    }
+}
+
+/// A connect's answer says yes to nothing that was not offered, and a read's has no more of a page than was asked for.
 fn agreed(real: &Rpc<Reply>, request: &Request) -> Rpc<Reply> {
     let mut reply = real.clone();
+    if let Request::OstRead(read) = request {
+        let wanted = read.niobuf_remote.iter().map(|range| range.len.cast_signed()).sum();
+        reply.body.status = reply.body.status.min(wanted);
+    }
     let offered = match request {
         Request::MgsConnect(connect) => &connect.cdata,
         Request::MdsConnect(connect) => &connect.cdata,

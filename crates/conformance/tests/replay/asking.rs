@@ -1,28 +1,31 @@
 //! Our client against a server that answers as captured: the requests must be those of the real
 //! client.
 
+mod ahead;
 mod alone;
 mod sessions;
 mod striped;
+mod two;
 
 use std::net::Ipv4Addr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use sheen_client::data::DataTargets;
 use sheen_client::posix::{
-    Credentials, DirCookie, FileHandle, FileSystem, LockOwner, Lookup, NewNode, NodeId, OpenFlags,
-    SetAttributes, SetTime,
+    Attributes, Credentials, DirCookie, FileHandle, FileSystem, ListingRoom, LockOwner, Lookup,
+    NewNode, NodeId, OpenFlags, SetAttributes, SetTime,
 };
 use sheen_io::{World, within};
 use sheen_node::net::{LNet, NetConfig};
 use sheen_types::{Errno, Fid, Name, Nid, fid_seq};
 use sheen_vnet::{NetworkConditions, Virtual};
+use sheen_wire::ldlm::LockFlags;
 use sheen_wire::messages::{Reply, Request};
 
-use crate::answering::{Heard, serve};
+use crate::answering::{Answering, Heard, mounts, serve};
 use crate::common::{PORT, client_nid, mounted, server_nid};
 use crate::script::{self, Exchange, Script};
 
@@ -37,6 +40,8 @@ struct Caller {
     data: Arc<DataTargets>,
     who: Credentials,
     world: World,
+    /// Who answers.
+    servers: Arc<Answering>,
     /// What the captured client wrote first, which came from `/dev/urandom`.
     random: Bytes,
 }
@@ -46,6 +51,19 @@ fn name(text: &str) -> Name {
 }
 
 impl Caller {
+    /// Mounts.
+    async fn new(world: &World, nid: Nid, servers: &Arc<Answering>, random: Bytes) -> Self {
+        let data = DataTargets::new(world.clone());
+        let files = mounted(world, nid, Arc::clone(&data)).await;
+        // A shell reopened files after seconds, too late for them to be kept open. Here it is at once.
+        files.settings().open_cache().set_count(0);
+        // Where the captured mount's turn was is not known: each directory is asked for where it was made.
+        files.set_places_directories(false);
+        let who = Credentials { umask: 0o22, ..Credentials::root() };
+        let servers = Arc::clone(servers);
+        Self { files, data, who, world: world.clone(), servers, random }
+    }
+
     async fn make(&self, parent: NodeId, text: &str, new: NewNode) -> Result<NodeId, Errno> {
         Ok(self.files.make_node(&self.who, parent, &name(text), 0o777, new).await?.node)
     }
@@ -131,6 +149,54 @@ impl Caller {
         Ok(names)
     }
 
+    /// The names of a directory with what they stand for, as `ls -l` asks a kernel that asks our client: names with what they
+    /// stand for, and what was left out name by name.
+    async fn list_long(&self, directory: NodeId) -> Result<Vec<(Name, Attributes)>, Errno> {
+        self.files.getattr(&self.who, directory).await?;
+        let handle = self.open(directory, OpenFlags::DIRECTORY).await?;
+        let (mut names, mut from) = (Vec::new(), DirCookie::default());
+        loop {
+            let room = ListingRoom::for_names(64);
+            let some = self.files.readdir_plus(&self.who, handle, from, room).await?;
+            let Some(last) = some.last() else { break };
+            from = last.entry.next;
+            for entry in some {
+                if [&b"."[..], b".."].contains(&&entry.entry.name[..]) {
+                    continue;
+                }
+                let Ok(name) = Name::new(&entry.entry.name) else { continue };
+                let found = match entry.found {
+                    Some(found) => Some(found.attributes),
+                    None => match self.files.lookup(&self.who, directory, &name).await? {
+                        Lookup::Found(entry) => Some(entry.attributes),
+                        Lookup::Absent { .. } => None,
+                    },
+                };
+                names.extend(found.map(|found| (name, found)));
+            }
+        }
+        self.release(handle).await?;
+        Ok(names)
+    }
+
+    /// What servers did by themselves up to this packet is done, and heard of.
+    async fn pass_to(&self, packet: usize) {
+        self.servers.pass_to(packet);
+        self.wait(Duration::from_millis(100)).await;
+    }
+
+    async fn wait(&self, time: Duration) {
+        self.world.clock.sleep_until(self.world.clock.now() + time).await;
+    }
+
+    /// As cat(1) does, which opens by name.
+    async fn cat(&self, parent: NodeId, text: &str) -> Result<Bytes, Errno> {
+        let (_, handle) = self.create(parent, text, 0o666, 0).await?;
+        let read = self.read(handle, 0, 4096).await?;
+        self.close(handle).await?;
+        Ok(read)
+    }
+
     /// As `lctl set_param ldlm.namespaces.*KIND*.lru_size=clear` does.
     async fn clear_locks(&self, kind: &str) {
         for space in self.files.lock_namespaces() {
@@ -144,7 +210,7 @@ impl Caller {
 }
 
 /// Captures that are played each for itself.
-pub(crate) const ALONE: [&str; 12] = [
+pub(crate) const ALONE: [&str; 16] = [
     "e1-dne-remote-dir",
     "e2-dne-striped-dir",
     "e3-dne-default-dirstripe",
@@ -157,6 +223,10 @@ pub(crate) const ALONE: [&str; 12] = [
     "more/i4-short-io-4k",
     "more/i6-fallocate-punch",
     "more/m1-second-client-mount-hello",
+    "more/s1-statahead-ls-l-500",
+    "more/s2-statahead-mixed-types",
+    "more/v5-grouplock-lockahead",
+    "more/d3-dirstripe-get-set-options",
 ];
 /// Longer than a session takes, if all is answered.
 const PATIENCE: Duration = Duration::from_secs(1_800);
@@ -211,12 +281,32 @@ pub(crate) struct Played {
     pub(crate) heard: Heard,
 }
 
+/// Captures of a Lustre under faults that are played each for itself.
+pub(crate) const OF_FAULTS: [&str; 3] =
+    ["n4-dir-restripe", "n6-statahead-fname-striped", "n7-lockahead-group-two-mounts"];
+
+/// Runs each session of captures of a Lustre under faults, in `folder`, with the mount in `directory` before it.
+pub(crate) fn run_of_faults(directory: &Path, folder: &Path, mount: &str) -> Vec<Played> {
+    let two = |name| Session::of_two(directory, mount, folder, name);
+    let [restriped, by_number, locked] = OF_FAULTS;
+    vec![
+        play_session(&two(restriped), two::restriped),
+        play_session(&two(by_number), two::by_number),
+        play_session(&two(locked), two::locked),
+    ]
+}
+
+/// Where the second of two captured clients was, or the second mount of one.
+fn second_nid() -> Nid {
+    Nid::tcp(Ipv4Addr::new(10, 77, 0, 13))
+}
+
 /// Runs the session of the captures `names`, with the mount before it, and then each other session for
 /// itself.
 pub(crate) fn run(directory: &Path, mount: &str, names: &[&str]) -> Vec<Played> {
     let with_mount = |name: &str| vec![mount.to_owned(), name.to_owned()];
     let together = std::iter::once(&mount).chain(names).map(|name| (*name).to_owned()).collect();
-    let (first, second) = (client_nid(), Nid::tcp(Ipv4Addr::new(10, 77, 0, 13)));
+    let (first, second) = (client_nid(), second_nid());
     let [
         remote,
         striped,
@@ -230,7 +320,12 @@ pub(crate) fn run(directory: &Path, mount: &str, names: &[&str]) -> Vec<Played> 
         short,
         room,
         own_mount,
+        files,
+        mixed,
+        grouped,
+        default_wish,
     ] = ALONE;
+    let two = |name| Session::of_two(directory, mount, directory, name);
     let one_session = [mount, remote, striped, default].map(str::to_owned).to_vec();
     vec![
         play(directory, together, first, sessions::all),
@@ -244,50 +339,116 @@ pub(crate) fn run(directory: &Path, mount: &str, names: &[&str]) -> Vec<Played> 
         play(directory, with_mount(short), first, alone::short),
         play(directory, with_mount(room), first, alone::room),
         play(directory, vec![own_mount.to_owned()], second, alone::second),
+        play(directory, with_mount(files), first, ahead::files),
+        play(directory, with_mount(mixed), first, ahead::mixed),
+        play_session(&two(grouped), two::grouped),
+        play(directory, with_mount(default_wish), first, striped::default_wish),
     ]
 }
 
-/// One session against the servers of `captures`.
+/// One session against the servers of captures.
+struct Session {
+    /// Their files, without the ending, and names. The last one is the session's own.
+    captures: Vec<(PathBuf, String)>,
+    /// Where captures of what clients knew before are.
+    directory: PathBuf,
+    /// Where our clients are, each with one of the captured node's mounts.
+    nids: Vec<Nid>,
+    /// Whether the captured node's mounts had connected the other way round.
+    turned: bool,
+    /// Whether servers revoke all locks as they did, and not only those of what had gone: a client that looks at other
+    /// moments than the real one would ask again for what was answered once.
+    revokes: bool,
+}
+
+impl Session {
+    fn of(directory: &Path, captures: Vec<String>, nid: Nid) -> Self {
+        let files = captures.into_iter().map(|name| (directory.join(&name), name));
+        let directory = directory.to_owned();
+        let captures = files.collect();
+        Self { captures, directory, nids: vec![nid], turned: false, revokes: false }
+    }
+
+    /// As [`Self::of`] the capture `name` of `folder`, of a node with two mounts.
+    fn of_two(directory: &Path, mount: &str, folder: &Path, name: &str) -> Self {
+        let mut it = Self::of(directory, vec![mount.to_owned()], client_nid());
+        it.captures.push((folder.join(name), name.to_owned()));
+        it.nids.push(second_nid());
+        it.revokes = true;
+        it
+    }
+
+    /// The capture of its own.
+    fn own(&self) -> Script {
+        self.captures.last().map(|(path, _)| self.read(path, true)).unwrap_or_default()
+    }
+
+    fn read(&self, path: &Path, is_own: bool) -> Script {
+        let mut script = script::read(&path.with_added_extension("pcap"));
+        let is_discard = |call: &Request| match call {
+            Request::LdlmBlCallback(call) => call.dlm_req.flags.contains(LockFlags::DISCARD_DATA),
+            _ => false,
+        };
+        script.revoked.retain(|(_, call)| self.revokes || is_discard(&call.typed));
+        if is_own && self.nids.len() > 1 {
+            mounts::number(&mut script, self.nids.len(), self.turned);
+        }
+        script
+    }
+
+    /// What its servers say.
+    fn script(&self) -> Script {
+        let mut script = Script { revokes: self.revokes, ..Script::default() };
+        for (number, (path, _)) in self.captures.iter().enumerate() {
+            script.add(self.read(path, number + 1 == self.captures.len()));
+        }
+        let asks: [fn(&Exchange) -> bool; 3] = [asks_fids, asks_for_mdts, looks_up_w];
+        for (kind, from) in asks.into_iter().zip([FIDS, FIDS, W]) {
+            let is_first = |it: &&Exchange| it.mount.is_none_or(|mount| mount == 0);
+            if !script.exchanges.iter().filter(is_first).any(kind) {
+                let mut known = Script { revokes: self.revokes, ..Script::default() };
+                let elsewhere = script::read(&self.directory.join(from));
+                known.exchanges.extend(elsewhere.exchanges.into_iter().filter(kind));
+                known.add(script);
+                script = known;
+            }
+        }
+        give_sequences_of(&self.own(), &mut script);
+        script
+    }
+}
+
+/// One session with one mount.
 fn play<F>(directory: &Path, captures: Vec<String>, nid: Nid, work: F) -> Played
 where
     F: AsyncFnOnce(&Caller, &Script) -> Result<(), Errno> + 'static,
 {
+    let session = Session::of(directory, captures, nid);
+    play_session(&session, async move |them, script| work(&them[0], script).await)
+}
+
+fn play_session<F>(session: &Session, work: F) -> Played
+where
+    F: AsyncFnOnce(&[Caller], &Script) -> Result<(), Errno> + 'static,
+{
     let world =
         Virtual::new(1, NetworkConditions { chunks: false, ..NetworkConditions::default() });
     let io = world.world();
-    let (mut script, mut own) = (Script::default(), Script::default());
-    for name in &captures {
-        let one = script::read(&directory.join(format!("{name}.pcap")));
-        own = script::read(&directory.join(format!("{name}.pcap")));
-        let before = script.exchanges.len();
-        script.exchanges.extend(one.exchanges);
-        script.completions.extend(one.completions);
-        script.discards.extend(one.discards.into_iter().map(|(at, call)| (before + at, call)));
-    }
-    let asks: [fn(&Exchange) -> bool; 3] = [asks_fids, asks_for_mdts, looks_up_w];
-    for (kind, from) in asks.into_iter().zip([FIDS, FIDS, W]) {
-        if !script.exchanges.iter().any(kind) {
-            let elsewhere = script::read(&directory.join(from));
-            script.exchanges.splice(0..0, elsewhere.exchanges.into_iter().filter(kind));
-        }
-    }
-    give_sequences_of(&own, &mut script);
+    let (script, own) = (session.script(), session.own());
     let random = sessions::first_written(&script);
+    let nids = session.nids.clone();
     let (answering, ended) = world.run(async move {
         let lnet = LNet::start(io.clone(), NetConfig::new(server_nid(), PORT)).await;
         let answering = serve(&lnet.expect("the address is free"), io.clone(), script);
-        let data = DataTargets::new(io.clone());
-        let files = mounted(&io, nid, Arc::clone(&data)).await;
-        // A shell reopened files after seconds, too late for them to be kept open. Here it is at once.
-        files.settings().open_cache().set_count(0);
-        // Where the captured mount's turn was is not known: each directory is asked for where it was made.
-        files.set_places_directories(false);
-        let who = Credentials { umask: 0o22, ..Credentials::root() };
-        let caller = Caller { files, data, who, world: io.clone(), random };
-        let ended = within(&*io.clock, PATIENCE, work(&caller, &own)).await;
+        let mut callers = Vec::new();
+        for nid in nids {
+            callers.push(Caller::new(&io, nid, &answering, random.clone()).await);
+        }
+        let ended = within(&*io.clock, PATIENCE, work(&callers, &own)).await;
         (answering, ended)
     });
     let heard = answering.heard();
+    let captures: Vec<_> = session.captures.iter().map(|(_, name)| name.clone()).collect();
     let last = captures.last().map_or("", String::as_str);
     assert_eq!(
         ended,

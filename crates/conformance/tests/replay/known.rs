@@ -42,6 +42,7 @@ const WITH_DEFAULT: &[&str] = &[
     "c1-io-4k-1stripe, packet 1",
     "e1-dne-remote-dir, packet 1",
     "e3-dne-default-dirstripe, packet 40",
+    "d3-dirstripe-get-set-options, packet 38",
     "d1-rename-link-across-mdts, packet 107",
 ];
 
@@ -52,6 +53,7 @@ const ON_SECOND: &[&str] = &[
     "c1-io-4k-1stripe, packet 1",
     "d1-rename-link-across-mdts, packet 4",
     "e3-dne-default-dirstripe, packet 1",
+    "d3-dirstripe-get-set-options, packet 155",
 ];
 
 /// Directories in stripes whose first MDT the real client left open, and chose itself.
@@ -774,9 +776,48 @@ pub(crate) const ASKED: &[Known] = &[
          them",
     ),
     known(
+        "MDS_BATCH",
+        &["but_update_buf[]*", "but_update_header.*"],
+        "other names go into a request, and hence other numbers of them, with room for an answer of a part as below",
+    ),
+    known(
+        "LDLM_INTENT_GETATTR of MDS_BATCH",
+        &["part.repsize = 968"],
+        "no security context is asked for, and no room made for one",
+    ),
+    known(
+        "LDLM_INTENT_GETATTR of MDS_BATCH",
+        &["dlm_req.desc.policy[]", "mdt_body.valid.GROUP", "mdt_body.valid.BLOCKS"],
+        "the lock on extended attributes, groups and blocks as where a name is asked for alone",
+    ),
+    known(
+        "LDLM_INTENT_GETATTR",
+        &["part"],
+        "what stat-ahead asks for together it asks for alone there, once too few names were used",
+    ),
+    known(
         "LDLM_ENQUEUE",
-        &["dlm_req.desc.req_mode", "dlm_req.flags.HAS_INTENT"],
-        "the size is not asked for before the first write, whose lock brings it",
+        &["dlm_req.flags.SPECULATIVE", "dlm_req.flags.BLOCK_NOWAIT"],
+        "sizes that are asked for ahead are glimpsed as any, which waits for no lock; there they are refused where one conflicts",
+    ),
+];
+
+/// How else they differ in the captures of a Lustre under faults.
+pub(crate) const ASKED_UNDER_FAULTS: &[Known] = &[
+    known(
+        "LDLM_INTENT_GETATTR of MDS_BATCH",
+        &["mdt_body.fid2.seq", "mdt_body.fid2.oid"],
+        "the inode that a name is expected to stand for is named where a listing said it, and not where it was known before",
+    ),
+    known(
+        "LDLM_ENQUEUE",
+        &["dlm_req.flags.HAS_INTENT"],
+        "a read acquires its lock; there a question for the size, shortly before, had brought one",
+    ),
+    known(
+        "OST_BRW_WRITE",
+        &["niobuf_remote[]*", "obd_ioobj[].bufcnt"],
+        "for a lock that is revoked what lies under it is written back; there all that is dirty of the object",
     ),
 ];
 

@@ -113,7 +113,11 @@ const UNTIL_RENAME: &[&str] = &["more/o12-dom-two-mounts-append-truncate"];
 /// Answers in them that are compared; the document says so, too.
 const ANSWERS: usize = 9_951;
 /// Requests of our client that are answered from captures; the document says so, too.
-const REQUESTS: usize = 1_765;
+const REQUESTS: usize = 2_707;
+/// Names in batches of our client that are answered each for itself; the document says so, too.
+const NAMES_IN_BATCHES: usize = 1_165;
+/// The same of the captures of a Lustre under faults.
+const REQUESTS_OF_FAULTS: (usize, usize) = (937, 758);
 /// The capture of a mount, which connects.
 const MOUNT: &str = "a-mount-umount";
 
@@ -234,16 +238,42 @@ fn check(list: &[Known], differences: &[Difference]) {
 #[test]
 fn our_client_asks_as_the_real_one_did() {
     let Some(directory) = sheen_skip::needs_captures() else { return };
-    let (mut answered, mut differences) = (0, Vec::new());
+    let (mut answered, mut in_batches, mut differences) = (0, 0, Vec::new());
     for asking::Played { captures, heard } in asking::run(&directory, MOUNT, SESSION) {
-        println!("{}: {} requests were answered", captures.join(", "), heard.answered);
+        let (requests, names) = (heard.answered, heard.parts);
+        println!("{}: {requests} requests were answered, {names} names", captures.join(", "));
         assert_eq!(heard.strange, BTreeMap::new(), "requests that the real client never sent");
         answered += heard.answered;
+        in_batches += heard.parts;
         differences.extend(heard.differences);
     }
     println!("{answered} requests were answered");
     check(known::ASKED, &differences);
+    assert_eq!(in_batches, NAMES_IN_BATCHES, "the number belongs here and in the document");
     assert_eq!(answered, REQUESTS, "the number belongs here and in the document");
+}
+
+#[test]
+fn our_client_asks_as_the_real_one_did_under_faults() {
+    let Some(directory) = sheen_skip::needs_captures() else { return };
+    let Some(folder) = sheen_skip::needs_captures_of_faults() else { return };
+    let (mut answered, mut in_batches, mut all) = (0, 0, Vec::new());
+    for asking::Played { captures, heard } in asking::run_of_faults(&directory, &folder, MOUNT) {
+        let (requests, names) = (heard.answered, heard.parts);
+        println!("{}: {requests} requests were answered, {names} names", captures.join(", "));
+        assert_eq!(heard.strange, BTreeMap::new(), "requests that the real client never sent");
+        answered += heard.answered;
+        in_batches += heard.parts;
+        all.extend(heard.differences);
+    }
+    let (unknown, _) = known::sort(known::ASKED, &all);
+    let unknown: Vec<_> = unknown.into_iter().cloned().collect();
+    check(known::ASKED_UNDER_FAULTS, &unknown);
+    assert_eq!(
+        (answered, in_batches),
+        REQUESTS_OF_FAULTS,
+        "the numbers belong here and in the document"
+    );
 }
 
 /// Those of directories on the second MDT excused the same of every file, link and directory.
@@ -297,6 +327,7 @@ fn every_capture_of_faults_is_accounted_for() {
         names
     };
     assert_eq!(names(How::is_to_servers), OF_FAULTS, "played to our servers");
+    assert_eq!(names(How::is_to_client), asking::OF_FAULTS, "played to our client");
     if let Some(folder) = sheen_skip::needs_captures_of_faults() {
         assert_eq!(names(|_| true), survey::found(&folder), "captures that are there");
     }
@@ -310,6 +341,7 @@ fn documents() -> [Document; 2] {
         ("answers", known::table(known::ANSWERED)),
         ("answers under faults", known::table(known::ANSWERED_UNDER_FAULTS)),
         ("requests", known::table(known::ASKED)),
+        ("requests under faults", known::table(known::ASKED_UNDER_FAULTS)),
     ];
     let captures = vec![
         ("captures", survey::table(survey::CAPTURES)),
@@ -349,6 +381,8 @@ fn the_document_says_how_much_is_played() {
     for text in [
         format!("{} answers of {to_servers} captures", thousands(ANSWERS)),
         format!("{} requests of {to_client} captures", thousands(REQUESTS)),
+        format!("{} requests of {}", REQUESTS_OF_FAULTS.0, asking::OF_FAULTS.len()),
+        format!("the {} names in our batches", thousands(NAMES_IN_BATCHES)),
         format!("{} answers of {} of them", thousands(ANSWERS_OF_FAULTS), OF_FAULTS.len()),
     ] {
         assert!(words.contains(&text), "docs/COMPAT.md does not say: {text}");

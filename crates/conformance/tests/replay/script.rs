@@ -9,7 +9,6 @@ use sheen_conformance::pcap::packets;
 use sheen_conformance::rpc::{Meaning, Rpc, Tracker, match_bits};
 use sheen_conformance::session::{Event, LnetMessage, Said, events};
 use sheen_types::{HashMap, HashSet, Nid};
-use sheen_wire::ldlm::LockFlags;
 use sheen_wire::lnet::{LnetCommand, Portal};
 use sheen_wire::messages::{Reply, Request};
 
@@ -33,10 +32,16 @@ pub(crate) struct Exchange {
     pub(crate) took: Duration,
     /// When it was sent.
     pub(crate) sent: Duration,
+    /// The number of the packet.
+    pub(crate) packet: usize,
     /// Capture and packet.
     pub(crate) place: String,
     /// Whether a part of it, or of its data, was not captured.
     pub(crate) is_cut: bool,
+    /// Whether it is a part of a batch: see [`crate::answering`].
+    pub(crate) is_part: bool,
+    /// Of which of a node's mounts, if that matters.
+    pub(crate) mount: Option<usize>,
 }
 
 /// How a message was addressed.
@@ -74,15 +79,27 @@ pub(crate) struct Script {
     /// handle of the lock.
     pub(crate) glimpses: HashMap<u64, VecDeque<Bytes>>,
     /// What servers said when a lock that had waited was granted, by the client's handle of it.
-    pub(crate) completions: HashMap<u64, Box<Rpc<Request>>>,
-    /// Locks that servers revoked together with what they cover, because the object had gone:
-    /// behind how many requests, and the call.
-    pub(crate) discards: Vec<(usize, Box<Rpc<Request>>)>,
+    /// Behind how many requests that was comes with it.
+    pub(crate) completions: HashMap<u64, (usize, Box<Rpc<Request>>)>,
+    /// Locks that servers revoked: behind how many requests, and the call.
+    pub(crate) revoked: Vec<(usize, Box<Rpc<Request>>)>,
+    /// Whether all locks are revoked that were, so that a lock waits for those in front of it.
+    pub(crate) revokes: bool,
     /// Clients, by their handles, that connect again to a target that has started or has evicted them.
     pub(crate) returning: HashSet<(TargetId, u64)>,
 }
 
 impl Script {
+    /// Goes on as another capture does.
+    pub(crate) fn add(&mut self, next: Self) {
+        let before = self.exchanges.len();
+        self.exchanges.extend(next.exchanges);
+        let completions = next.completions.into_iter();
+        let moved = completions.map(|(lock, (at, call))| (lock, (before + at, call)));
+        self.completions.extend(moved);
+        self.revoked.extend(next.revoked.into_iter().map(|(at, call)| (before + at, call)));
+    }
+
     pub(crate) fn put_before(&mut self, place: Step, steps: Vec<Step>) {
         let at = self.steps.iter().position(|step| *step == place).unwrap_or(0);
         self.steps.splice(at..at, steps);
@@ -147,8 +164,11 @@ impl Reading {
                     bulk: Vec::new(),
                     took: Duration::ZERO,
                     sent: event.time,
+                    packet: event.packet + 1,
                     place: format!("{}, packet {}", self.name, event.packet + 1),
                     is_cut: lnet.missing > 0,
+                    is_part: false,
+                    mount: None,
                 });
             }
             (LnetCommand::Put(put), Meaning::Reply(reply)) if destination != server_nid() => {
@@ -194,13 +214,12 @@ impl Reading {
             }
             Request::LdlmCpCallback(call) => {
                 if let Some(lock) = call.dlm_req.handles.first() {
-                    self.script.completions.insert(lock.0, request);
+                    let behind = self.script.exchanges.len();
+                    self.script.completions.insert(lock.0, (behind, request));
                 }
             }
-            Request::LdlmBlCallback(call)
-                if call.dlm_req.flags.contains(LockFlags::DISCARD_DATA) =>
-            {
-                self.script.discards.push((self.script.exchanges.len(), request));
+            Request::LdlmBlCallback(_) => {
+                self.script.revoked.push((self.script.exchanges.len(), request));
             }
             _ => {}
         }

@@ -36,14 +36,10 @@ const PARAMETERS: &str = "what happens in it is done at the MGS (parameters, poo
     nothing there";
 const SECOND_MDT: &str = "its files are on a second MDT with other defaults, which answers for half a \
     minute that it waits for the first";
-const TWO: &str = "two mounts or two nodes; the captured servers answer one";
+const TWO: &str = "two mounts or two nodes: it is not written down yet what their programs ask of two of our clients";
 const OUTAGE: &str = "a server goes away or throws the client out; the captured servers stay";
-const BATCHES: &str = "names are asked for in batches of 1 to 64, each answered as a whole (s1: 11, s2: 28, n6: 26); ours \
-    takes other names at a time, and of an answer to some of a batch's names the capture has none";
-const LOCKS_OF_TWO: &str = "two mounts of a node take locks from each other: whose a captured request is only its handle says, \
-    and the captured servers, which only answer, take none from one for the other";
-const MOVED: &str = "the real client knew the names that it moved from its own opens; ours looks up each between two moves, and \
-    what was answered at such a moment is not in the capture";
+const MOVED: &str = "between two moves ours looks each name up under a lock (`LDLM_INTENT_GETATTR`); the real client asked `MDS_GETATTR_NAME`, which \
+    brings none, and opened it: the answers would be put together from several, by what each move so far has left where";
 const PAGES: &str = "the real client moves whole pages, and those between two records; ours the bytes \
     that are used, in other requests";
 const UNWRITTEN: &str = "it is not written down yet what its programs ask of our client";
@@ -72,7 +68,7 @@ pub(crate) const CAPTURES: &[(&str, How)] = &[
     ("g1-migrate-mirror", How::Not(MIRRORS)),
     ("more/d1-rename-link-across-mdts", How::Both),
     ("more/d2-striped-dir-hashes", How::Both),
-    ("more/d3-dirstripe-get-set-options", How::Servers(UNWRITTEN)),
+    ("more/d3-dirstripe-get-set-options", How::Both),
     ("more/d4-migrate-m", How::Servers(MOVED)),
     ("more/d5-mkdir-overstripe-unlink", How::Both),
     ("more/d6-readdir-striped-1000", How::Both),
@@ -109,11 +105,11 @@ pub(crate) const CAPTURES: &[(&str, How)] = &[
     ("more/r2-mdt-replay-uncommitted", How::Servers(OUTAGE)),
     ("more/r6-admin-evict", How::Servers(OUTAGE)),
     ("more/r7-frozen-client-evicted", How::Servers(OUTAGE)),
-    ("more/s1-statahead-ls-l-500", How::Servers(BATCHES)),
-    ("more/s2-statahead-mixed-types", How::Servers(BATCHES)),
+    ("more/s1-statahead-ls-l-500", How::Both),
+    ("more/s2-statahead-mixed-types", How::Both),
     ("more/v1-overstripe", How::Servers(UNWRITTEN)),
     ("more/v3-stripes-2000", How::Servers(UNWRITTEN)),
-    ("more/v5-grouplock-lockahead", How::Servers(LOCKS_OF_TWO)),
+    ("more/v5-grouplock-lockahead", How::Both),
     ("more/v7-shared-file-two-mounts", How::Servers(TWO)),
     ("more/v9-two-clients-metadata", How::Servers(TWO)),
 ];
@@ -134,10 +130,10 @@ pub(crate) const OF_FAULTS: &[(&str, How)] = &[
     ("n2b-server-kill-create", How::Not(MDT_TWO)),
     ("n2d-mdt-up-osts-down-create", How::Not(MDT_TWO)),
     ("n3b-crash-rename-replay", How::Servers(OUTAGE)),
-    ("n4-dir-restripe", How::Servers(TWO)),
+    ("n4-dir-restripe", How::Both),
     ("n5-lsom", How::Not(SIZES)),
-    ("n6-statahead-fname-striped", How::Servers(BATCHES)),
-    ("n7-lockahead-group-two-mounts", How::Servers(LOCKS_OF_TWO)),
+    ("n6-statahead-fname-striped", How::Both),
+    ("n7-lockahead-group-two-mounts", How::Both),
     ("n8-readdir-lost-lock", How::Not(LISTED)),
     ("n9-net-cut-60s", How::Servers(TWO)),
     ("n10-migrate-shared-layout", How::Servers(TWO)),

@@ -30,27 +30,64 @@ pub(super) struct Bulk {
     captured: Vec<Bytes>,
     /// Bytes to fetch; 0 for a request that does not write, or holds its data itself.
     fetch: u32,
+    /// Bytes that are read: ours may ask for fewer of a page.
+    wanted: usize,
     /// The checksum that was asked for.
     checksum: Option<Checksum>,
     place: String,
 }
 
+/// The bulk of a captured request; of what was written at once the ranges that ours writes, if it has them all.
+pub(super) fn sent(exchange: &Exchange, ours: &Request) -> Vec<(u64, Bytes)> {
+    let parts = || {
+        let (Request::OstWrite(real), Request::OstWrite(ours)) = (&exchange.request.typed, ours)
+        else {
+            return None;
+        };
+        let data = exchange.bulk.iter().map(|(_, data)| &data[..]).collect::<Vec<_>>().concat();
+        let (mut at, mut found) = (0, Vec::new());
+        for range in &real.niobuf_remote {
+            let end = at + range.len as usize;
+            if ours.niobuf_remote.iter().any(|it| (it.offset, it.len) == (range.offset, range.len))
+            {
+                found.push((0, Bytes::copy_from_slice(data.get(at..end)?)));
+            }
+            at = end;
+        }
+        (found.len() == ours.niobuf_remote.len()).then_some(found)
+    };
+    parts().unwrap_or_else(|| exchange.bulk.clone())
+}
+
 impl Bulk {
-    /// What belongs to the request `ours`, which is answered as `exchange` was.
-    pub(super) fn of(delivery: &Delivery, ours: &Rpc<Request>, exchange: &Exchange) -> Self {
+    /// What belongs to the request `ours`, which is answered as the one at `place`, of which `captured` was sent.
+    pub(super) fn of(
+        delivery: &Delivery,
+        ours: &Rpc<Request>,
+        captured: &[(u64, Bytes)],
+        place: String,
+    ) -> Self {
+        let mut wanted = usize::MAX;
         let (body, fetch, inline) = match &ours.typed {
             Request::OstWrite(write) if write.short_io.is_empty() => {
                 let lengths = write.niobuf_remote.iter().map(|range| range.len);
                 (Some(&write.ost_body), lengths.sum(), None)
             }
             Request::OstWrite(write) => (Some(&write.ost_body), 0, Some(write.short_io.clone())),
-            Request::OstRead(read) => (Some(&read.ost_body), 0, None),
+            Request::MdsBatch(batch) => {
+                let lengths = batch.but_update_buf.iter().map(|buffer| buffer.size);
+                (None, lengths.sum(), None)
+            }
+            Request::OstRead(read) => {
+                wanted = read.niobuf_remote.iter().map(|range| range.len as usize).sum();
+                (Some(&read.ost_body), 0, None)
+            }
             _ => (None, 0, None),
         };
         let summed = body.filter(|body| body.oa.valid.contains(Valid::CKSUM));
         let captured = match inline {
             Some(data) => vec![data],
-            None => exchange.bulk.iter().map(|(_, data)| data.clone()).collect(),
+            None => captured.iter().map(|(_, data)| data.clone()).collect(),
         };
         let last = match ours.body.match_bits.0 {
             0 => delivery.bits.0,
@@ -63,24 +100,45 @@ impl Bulk {
             bits: (last + 1).saturating_sub(parts),
             captured,
             fetch,
+            wanted,
             checksum: summed.and_then(|body| body.oa.flags.checksum()),
-            place: exchange.place.clone(),
+            place,
         }
+    }
+
+    /// None, to or from `client`.
+    pub(super) fn none(client: Nid) -> Self {
+        Self {
+            client,
+            portal: Portal::MDS_BULK,
+            bits: 0,
+            captured: Vec::new(),
+            fetch: 0,
+            wanted: usize::MAX,
+            checksum: None,
+            place: String::new(),
+        }
+    }
+
+    /// The client's data.
+    pub(super) async fn fetched(&self, lnet: &Arc<LNet>) -> Option<Vec<Bytes>> {
+        let (mut came, mut left) = (Vec::new(), self.fetch);
+        while left > 0 {
+            let (bits, length) = (MatchBits(self.bits + came.len() as u64), left.min(PART_BYTES));
+            let part = lnet.get(self.client, self.portal, bits, length).await;
+            came.push(part.ok()?);
+            left -= length;
+        }
+        Some(came)
     }
 
     /// Moves the data and puts its checksum into the answer. What is different in data that came.
     pub(super) async fn moved(&self, lnet: &Arc<LNet>, reply: &mut Reply) -> Option<Difference> {
         let bits = |part: usize| MatchBits(self.bits + part as u64);
-        let mut came = Vec::new();
-        let mut left = self.fetch;
-        while left > 0 {
-            let length = left.min(PART_BYTES);
-            let part = lnet.get(self.client, self.portal, bits(came.len()), length).await;
-            came.push(part.ok()?);
-            left -= length;
-        }
+        let came = self.fetched(lnet).await?;
         match reply {
             Reply::OstRead(read) => {
+                read.short_io.truncate(self.wanted);
                 let inline = vec![read.short_io.clone()];
                 let data = if self.captured.is_empty() { &inline } else { &self.captured };
                 self.sum(&mut read.ost_body, data);

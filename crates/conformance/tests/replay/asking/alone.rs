@@ -180,7 +180,7 @@ pub(super) async fn short(it: &Caller, script: &Script) -> Result<(), Errno> {
 }
 
 /// What was written, in order.
-fn written(script: &Script) -> Vec<Bytes> {
+pub(super) fn written(script: &Script) -> Vec<Bytes> {
     let data = |exchange: &Exchange| match &exchange.request.typed {
         Request::OstWrite(write) if !write.short_io.is_empty() => Some(write.short_io.clone()),
         Request::OstWrite(_) => Some(exchange.bulk.first()?.1.clone()),

@@ -14,7 +14,7 @@ use super::{Caller, WRITE, name};
 use crate::script::Script;
 
 /// A directory in `count` stripes whose names are hashed by `hash`.
-fn stripes(count: u32, hash: LmvHash) -> DirectoryWish {
+pub(super) fn stripes(count: u32, hash: LmvHash) -> DirectoryWish {
     let stripes = NonZeroU32::new(count).map_or(WishedStripes::Unsaid, WishedStripes::Count);
     DirectoryWish { stripes, hash, max_inherit: 3, ..DirectoryWish::default() }
 }
@@ -25,12 +25,12 @@ fn on(mdt: u16, wish: DirectoryWish) -> NewNode {
 }
 
 /// As `: > file` does.
-async fn create(it: &Caller, directory: NodeId, text: &str) -> Result<(), Errno> {
+pub(super) async fn create(it: &Caller, directory: NodeId, text: &str) -> Result<(), Errno> {
     let (_, handle) = it.create(directory, text, 0o666, WRITE | OpenFlags::TRUNCATE).await?;
     it.close(handle).await
 }
 
-async fn sorted(it: &Caller, directory: NodeId) -> Result<Vec<Name>, Errno> {
+pub(super) async fn sorted(it: &Caller, directory: NodeId) -> Result<Vec<Name>, Errno> {
     let mut names = it.list(directory).await?;
     names.sort();
     Ok(names)
@@ -114,6 +114,29 @@ pub(super) async fn hashes(it: &Caller, _: &Script) -> Result<(), Errno> {
         it.files.rmdir(&it.who, dh, &name(text)).await?;
     }
     it.files.rmdir(&it.who, w, &name("dh")).await
+}
+
+/// d3: a default of two stripes, by which a directory is made, and taken away again.
+pub(super) async fn default_wish(it: &Caller, _: &Script) -> Result<(), Errno> {
+    const DEFAULT: &[u8] = b"sheen.directory_default";
+    let w = it.look_up(NodeId::ROOT, "w").await?;
+    let dg = it.make(w, "dg", NewNode::Directory).await?;
+    let set = async |wish: DirectoryWish| {
+        let value = wish.to_ea().encode();
+        it.files.setxattr(&it.who, dg, DEFAULT, value, XattrMode::Any).await
+    };
+    set(stripes(2, LmvHash::UNKNOWN)).await?;
+    let k = it.make(dg, "k", NewNode::Directory).await?;
+    assert_eq!(it.list(k).await?.len(), 0);
+    set(DirectoryWish::default()).await?;
+    let z = it.make(dg, "z", ON_SECOND).await?;
+    // The captured client lost its lock on the directory to a later command, which is left out.
+    it.clear_locks("MDT").await;
+    assert_eq!(sorted(it, dg).await?, ["k", "z"].map(name));
+    assert_eq!(it.list(z).await?.len(), 0);
+    it.files.rmdir(&it.who, dg, &name("z")).await?;
+    it.files.rmdir(&it.who, dg, &name("k")).await?;
+    it.files.rmdir(&it.who, w, &name("dg")).await
 }
 
 /// d5: two stripes on each of two MDTs.
