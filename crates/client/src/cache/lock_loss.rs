@@ -77,9 +77,12 @@ impl InodeState {
         if !absent.is_empty() {
             self.note_absent_names_lost();
         }
+        // What is absent from a stripe may be in another one, while names are moved, and be there by now: a program that works in
+        // it, or has it open, asks for its path.
+        let by = NameInvalidation::Expire;
         for name in absent {
             self.forget_kept_child(&name);
-            stale.names.push(StaleName { parent: node, name, by: NameInvalidation::Drop });
+            stale.names.push(StaleName { parent: node, name, by });
         }
         if gone.contains(InodeBits::LAYOUT) {
             self.file.layout_guard.layout_revoked();
