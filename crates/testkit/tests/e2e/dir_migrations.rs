@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::fs::inotify;
+use rustix::fs::{Mode, OFlags, inotify};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::{play, same_after_restart};
 use sheen_workloads::process::wait_until;
@@ -311,7 +311,9 @@ struct Dweller {
 
 impl Dweller {
     fn begin(directory: &Path) -> Outcome<Self> {
-        let open = fs::File::open(directory).context("open")?;
+        // As a working directory: the file system knows of no open.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = rustix::fs::open(directory, flags, Mode::empty()).context("open")?;
         let (stops, expected) = (Arc::new(AtomicBool::new(false)), directory.to_owned());
         let is_over = Arc::clone(&stops);
         let asks = std::thread::spawn(move || {
