@@ -80,7 +80,8 @@ impl InodeState {
         self.names.kept.push(KeptName { parent, name: name.clone(), since: self.losses });
     }
 
-    fn keeps_name(&self, parent: NodeId, name: &Name) -> bool {
+    /// Whether the kernel keeps this name, as far as is known.
+    pub(crate) fn keeps_name(&self, parent: NodeId, name: &Name) -> bool {
         self.names.kept.iter().any(|kept| kept.is(parent, name))
     }
 
