@@ -269,7 +269,7 @@ impl Mounted {
         let Ok(name) = Name::new(&entry.name) else {
             return Some(DirEntryPlus { entry, found: None });
         };
-        let at = NamedBy { node, parent, name: &name };
+        let at = NamedBy { asked: node, parent, name: &name };
         let found = self.entry(who, at, &child).await;
         let found = found.ok().or_else(|| self.entry_unseen(parent, &name, &entry));
         Some(DirEntryPlus { entry, found })

@@ -88,8 +88,8 @@ impl FileSystem {
         mode: u32,
         flags: OpenFlags,
     ) -> Result<(Entry, Opened), Errno> {
-        let by = parent;
-        let parent = self.0.pin(by)?;
+        let asked = parent;
+        let parent = self.0.pin(asked)?;
         // As in Lustre: how often the file will be opened is not known yet.
         let caches =
             self.0.settings.open_cache().count() == 1 && self.0.meta.caches_new_opens(&parent);
@@ -112,14 +112,14 @@ impl FileSystem {
             self.0.end_open(who, &child, open, None).await?;
             return Err(self.0.answer_stale(who));
         }
-        let at = NamedBy { node: by, parent: &parent, name };
+        let at = NamedBy { asked, parent: &parent, name };
         let entry = match opened.created {
             true => self.0.entry_of_new(at, &child),
             false => self.0.entry(who, at, &child).await,
         };
         let entry = match entry {
             Ok(entry) => {
-                self.0.names_changed_by(by, &[name]).await;
+                self.0.expire_names_of_successor(asked, &[name]).await;
                 entry
             }
             Err(errno) => {

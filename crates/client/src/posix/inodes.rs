@@ -11,11 +11,11 @@ use super::{
 use crate::cache::{Inode, LayoutState, Pin};
 use crate::data::{DataAttributes, DataFile};
 
-/// A name that the kernel asked for in the directory `node`, in whose place `parent` may be now.
+/// A name that the kernel asked for in the directory `asked`, in whose place `parent` may be now.
 #[derive(Clone, Copy)]
 pub(super) struct NamedBy<'a> {
     /// As the kernel knows the directory. It is notified of names of `parent` alone: of one that is known otherwise it keeps none.
-    pub(super) node: NodeId,
+    pub(super) asked: NodeId,
     /// The directory.
     pub(super) parent: &'a Inode,
     /// The name.
@@ -53,11 +53,12 @@ impl Mounted {
                 || matches!(self.refresh(who, directory).await, Err(Errno::ENOENT)))
     }
 
-    /// A call has changed these names of the directory that the kernel calls `node`. If another inode has taken its place, the
-    /// kernel has dentries of both, of which it has changed one.
-    pub(super) async fn names_changed_by(&self, node: NodeId, names: &[&Name]) {
-        let Ok(current) = self.pin(node) else { return };
-        if current.node() == node {
+    /// A call for the node `asked` has changed these names of the directory. If another inode has taken the place of the
+    /// one that the kernel knows as `asked`, the kernel has dentries of both, of which it has changed one: those of the
+    /// successor are to be looked up again.
+    pub(super) async fn expire_names_of_successor(&self, asked: NodeId, names: &[&Name]) {
+        let Ok(current) = self.pin(asked) else { return };
+        if current.node() == asked {
             return;
         }
         let (parent, by) = (current.node(), NameInvalidation::Expire);
@@ -149,7 +150,7 @@ impl Mounted {
             attributes.mode = listed.file_type.unwrap_or(FileType::Regular).mode_bits();
             attributes
         });
-        let at = NamedBy { node: parent.node(), parent, name };
+        let at = NamedBy { asked: parent.node(), parent, name };
         let Entry { node, generation, attributes, .. } =
             self.looked_up(at, &inode, Stat { attributes, keep: false });
         let keep = MayCache { entry: false, attributes: false };
@@ -158,11 +159,11 @@ impl Mounted {
 
     fn looked_up(&self, at: NamedBy<'_>, inode: &Inode, stat: Stat) -> Entry {
         let Stat { attributes, keep } = stat;
-        let NamedBy { node: by, parent, name } = at;
+        let NamedBy { asked, parent, name } = at;
         // Under the table's lock, as the directory may take another one's number.
         let (node, generation, covered) = self
             .inodes
-            .count_lookup(inode, |state| parent.node() == by && state.keep_name(by, name));
+            .count_lookup(inode, |state| parent.node() == asked && state.keep_name(asked, name));
         let is_timed = attributes.file_type() == FileType::Directory;
         let entry = covered && self.may_keep_name(parent, name, is_timed);
         Entry { node, generation, keep: MayCache { entry, attributes: keep }, attributes }

@@ -30,14 +30,14 @@ impl FileSystem {
         parent: NodeId,
         name: &Name,
     ) -> Result<Lookup, Errno> {
-        let node = parent;
-        let parent = self.0.pin(node)?;
+        let asked = parent;
+        let parent = self.0.pin(asked)?;
         let found = match self.0.stale_retry.tries_again(who) {
             true => self.0.find_and_retain(who, &parent, name).await,
             false => self.find_ahead(who, &parent, name).await,
         };
-        if self.0.was_moved(who, (node, &parent), &found).await {
-            return self.lookup(who, node, name).await;
+        if self.0.was_moved(who, (asked, &parent), &found).await {
+            return self.lookup(who, asked, name).await;
         }
         let found = match found {
             // Removed while it is open: it has no names. One whose names are being moved only says so, too.
@@ -46,11 +46,11 @@ impl FileSystem {
         };
         match found {
             Some(child) => {
-                let at = NamedBy { node, parent: &parent, name };
+                let at = NamedBy { asked, parent: &parent, name };
                 Ok(Lookup::Found(self.0.entry(who, at, &child).await?))
             }
             None => {
-                let keep = parent.node() == node
+                let keep = parent.node() == asked
                     && self.0.meta.is_absent(&parent, name)
                     && is_listed(&parent, name);
                 Ok(Lookup::Absent { keep: keep && self.0.may_keep_name(&parent, name, true) })
@@ -85,8 +85,8 @@ impl FileSystem {
         mode: u32,
         new: NewNode,
     ) -> Result<Entry, Errno> {
-        let node = parent;
-        let parent = self.0.pin(node)?;
+        let asked = parent;
+        let parent = self.0.pin(asked)?;
         let permissions = mode & 0o7777;
         let directory = FileType::Directory.mode_bits() | permissions;
         let (rdev, target, wish) = (0, None, None);
@@ -112,8 +112,8 @@ impl FileSystem {
         };
         let create = || self.0.meta.create(who, &parent, name, &new);
         let child = self.0.retry_with_rights(who, &[&parent], create).await?;
-        let made = self.0.entry(who, NamedBy { node, parent: &parent, name }, &child).await?;
-        self.0.names_changed_by(node, &[name]).await;
+        let made = self.0.entry(who, NamedBy { asked, parent: &parent, name }, &child).await?;
+        self.0.expire_names_of_successor(asked, &[name]).await;
         Ok(made)
     }
 
@@ -199,9 +199,9 @@ impl FileSystem {
         parent: NodeId,
         name: &Name,
     ) -> Result<Entry, Errno> {
-        let by = parent;
-        let (inode, parent) = (self.0.pin(node)?, self.0.pin(by)?);
-        let at = NamedBy { node: by, parent: &parent, name };
+        let asked = parent;
+        let (inode, parent) = (self.0.pin(node)?, self.0.pin(asked)?);
+        let at = NamedBy { asked, parent: &parent, name };
         let mut linked = self.0.link(who, &inode, at).await;
         if let Some((directory, known)) = self.0.stale_retry.found_as(who, node) {
             // Its name is replaced again and again: the kernel takes any inode of the same type.
@@ -223,7 +223,7 @@ impl FileSystem {
                 };
             }
         }
-        self.0.names_changed_by(by, &[name]).await;
+        self.0.expire_names_of_successor(asked, &[name]).await;
         self.0.answer_and_end_retry(who, linked)
     }
 
@@ -238,12 +238,12 @@ impl FileSystem {
         parent: NodeId,
         name: &Name,
     ) -> Result<(), Errno> {
-        let node = parent;
-        let parent = self.0.pin(node)?;
+        let asked = parent;
+        let parent = self.0.pin(asked)?;
         let layout = self.0.layout_of(&parent, name);
         let unlink = || self.0.meta.unlink(who, &parent, name, Removes::File);
         let is_gone = self.0.retry_with_rights(who, &[&parent], unlink).await?;
-        self.0.names_changed_by(node, &[name]).await;
+        self.0.expire_names_of_successor(asked, &[name]).await;
         self.0.note_gone(layout.filter(|_| is_gone));
         Ok(())
     }
@@ -254,11 +254,11 @@ impl FileSystem {
     /// As `rmdir(2)`.
     #[boxed]
     pub async fn rmdir(&self, who: &Credentials, parent: NodeId, name: &Name) -> Result<(), Errno> {
-        let node = parent;
-        let parent = self.0.pin(node)?;
+        let asked = parent;
+        let parent = self.0.pin(asked)?;
         let unlink = || self.0.meta.unlink(who, &parent, name, Removes::Directory);
         self.0.retry_with_rights(who, &[&parent], unlink).await?;
-        self.0.names_changed_by(node, &[name]).await;
+        self.0.expire_names_of_successor(asked, &[name]).await;
         Ok(())
     }
 
@@ -292,8 +292,8 @@ impl FileSystem {
         let mut judged: Vec<&Inode> = vec![&from_parent, &to_parent];
         judged.extend(moved.filter(|moved| moved.file_type() == Some(FileType::Directory)));
         let is_gone = self.0.retry_with_rights(who, &judged, rename).await?;
-        self.0.names_changed_by(from.0, &[from.1]).await;
-        self.0.names_changed_by(to.0, &[to.1]).await;
+        self.0.expire_names_of_successor(from.0, &[from.1]).await;
+        self.0.expire_names_of_successor(to.0, &[to.1]).await;
         self.0.note_gone(replaced.filter(|_| is_gone));
         Ok(())
     }
@@ -336,7 +336,7 @@ impl Mounted {
     /// A file has lost its last name.
     fn note_gone(&self, layout: Option<Arc<FileLayout>>) {
         if let Some(layout) = layout {
-            self.data.gone(&layout);
+            self.data.note_gone(&layout);
         }
     }
 

@@ -178,7 +178,7 @@ fn a_name_that_is_found_by_another_number_than_its_directory_has_is_not_kept() {
     child.state().note_name_removed(known.node, &text);
     files.inodes.remember_name(&crate::cache::NamePlace::whole(&directory), &text, &child);
     for (node, is_kept) in [(LATER[0], false), (BEFORE, true)] {
-        let at = NamedBy { node: NodeId(inode_number(node)), parent: &directory, name: &text };
+        let at = NamedBy { asked: NodeId(inode_number(node)), parent: &directory, name: &text };
         assert_eq!(files.entry_of_new(at, &child).expect("an entry").keep.entry, is_kept);
         assert_eq!(child.state().keeps_name(known.node, &text), is_kept);
     }
