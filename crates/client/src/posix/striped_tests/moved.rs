@@ -107,6 +107,17 @@ fn a_process_in_a_directory_that_moved_while_nothing_was_asked_goes_on() {
     }
 }
 
+/// Each of the directories above is moved, too, while a program works below.
+#[test]
+fn a_file_is_made_in_a_directory_that_moves_while_what_is_above_moves() {
+    let (bench, known) = Bench::in_one_piece();
+    bench.cluster.lock().former = vec![BEFORE];
+    bench.has_moved(BEFORE, MASTER, 4);
+    bench.cluster.lock().refused = 5;
+    bench.make_file(known.node, "f");
+    assert_eq!((bench.cluster.lock().refused, bench.inode_of(known.node)), (0, Some(MASTER)));
+}
+
 #[test]
 fn a_directory_that_has_the_name_of_another_one_has_its_own_number() {
     for version in [1, 9] {
