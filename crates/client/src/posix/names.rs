@@ -50,10 +50,14 @@ impl FileSystem {
                 Ok(Lookup::Found(self.0.entry(who, at, &child).await?))
             }
             None => {
-                let keep = parent.node() == asked
-                    && self.0.meta.is_absent(&parent, name)
-                    && is_listed(&parent, name);
-                Ok(Lookup::Absent { keep: keep && self.0.may_keep_name(&parent, name, true) })
+                let is_absent = || {
+                    parent.node() == asked
+                        && self.0.meta.is_absent(&parent, name)
+                        && is_listed(&parent, name)
+                };
+                // Again once it is noted until when the kernel keeps it: what is lost from then on waits for that.
+                let keep = is_absent() && self.0.may_keep_name(&parent, name, true) && is_absent();
+                Ok(Lookup::Absent { keep })
             }
         }
     }

@@ -689,7 +689,7 @@ fn names_known_to_be_absent_go_with_the_lock_of_their_stripe() {
     bench.fixture.watcher.take();
     bench.put(&one, Fid::new(0x2_4000_0401, 30));
     bench.revoke(STRIPES[0]);
-    let stale = format!("entry {} {one}", node.0);
+    let stale = format!("children {} {one}", node.0);
     assert!(bench.fixture.watcher.take().contains(&stale), "the kernel knows the master alone");
     entry(bench.look_up(node, &one));
     assert_eq!(kinds(&bench.asked()), [(1, "getattr", STRIPES[0])]);
