@@ -31,8 +31,10 @@ pub(crate) struct DirectoryState {
     pub(crate) was_whole: bool,
     /// The inode that took its place.
     pub(crate) moved_to: Option<Fid>,
-    /// The inode whose place it took was open.
-    pub(crate) was_open: bool,
+    /// How many inodes are open whose place it took.
+    pub(super) former_opens: u32,
+    /// It is one of those that are counted so.
+    pub(super) is_counted_open: bool,
     /// By which name it was seen last, there still or not.
     pub(crate) last_name: Option<Box<Dentry>>,
     /// How those are to lie that are made in it.
@@ -92,7 +94,10 @@ impl InodeState {
     /// lost.
     pub(super) fn follow(&mut self, former: &mut Self) {
         self.directory.children = std::mem::take(&mut former.directory.children);
-        self.directory.was_open |= former.opens > 0 || former.directory.was_open;
+        let is_open = former.opens > 0;
+        former.directory.is_counted_open = is_open;
+        self.directory.former_opens +=
+            std::mem::take(&mut former.directory.former_opens) + u32::from(is_open);
         if self.directory.last_name.is_none() {
             self.directory.last_name.clone_from(&former.directory.last_name);
         }

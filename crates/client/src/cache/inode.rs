@@ -286,7 +286,7 @@ impl InodeState {
     /// open only if the open was sent to it, and never that it is a working directory.
     pub(crate) fn is_removed_directory(&self) -> bool {
         self.file_type() == Some(FileType::Directory)
-            && (self.opens > 0 || self.directory.removed || self.directory.was_open)
+            && (self.opens > 0 || self.directory.removed || self.directory.former_opens > 0)
     }
 
     /// Whether the inode has no lookups and no pins.

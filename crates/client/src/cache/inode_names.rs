@@ -72,7 +72,8 @@ impl InodeState {
         self.names.kept.push(KeptName { dentry: Dentry::new(parent, name), since: self.losses });
     }
 
-    fn keeps_name(&self, parent: NodeId, name: &Name) -> bool {
+    /// Whether the kernel keeps this name, as far as is known.
+    pub(crate) fn keeps_name(&self, parent: NodeId, name: &Name) -> bool {
         self.names.kept.iter().any(|kept| kept.dentry.is(parent, name))
     }
 

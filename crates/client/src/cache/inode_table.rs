@@ -286,6 +286,22 @@ impl InodeTable {
         true
     }
 
+    /// The last handle was closed of a directory that may have moved: what has taken its place is not open by that any more.
+    pub(crate) fn note_closed(&self, former: &Inode) {
+        // As in `take_number`: what is known by the number has the count.
+        let maps = self.maps.read();
+        let current = {
+            let mut state = former.state();
+            let is_counted =
+                state.opens == 0 && std::mem::take(&mut state.directory.is_counted_open);
+            maps.by_node.get(&former.node()).filter(|_| is_counted)
+        };
+        if let Some(current) = current {
+            let mut state = current.state();
+            state.directory.former_opens = state.directory.former_opens.saturating_sub(1);
+        }
+    }
+
     fn take_child(&self, parent: &Inode, name: &Name) -> Option<Arc<Inode>> {
         let fid = parent.state().directory.children.remove(name)?;
         self.by_fid(fid)
@@ -415,6 +431,11 @@ impl MovedNumbers {
 }
 
 impl Pin {
+    /// As [`InodeTable::note_closed`].
+    pub(crate) fn note_closed(&self) {
+        self.inodes.note_closed(&self.inode);
+    }
+
     /// The inode stays pinned until its pins are counted down by hand.
     pub(super) fn keep_pinned(self) {
         self.inode.state().pins += 1;

@@ -28,7 +28,7 @@ pub trait KernelNotifier: Send + Sync {
     /// Has the kernel drop a name, or ask for it again, as that says.
     fn invalidate_name(&self, stale: &StaleName) -> BoxFuture<'static, ()>;
 
-    /// Who may search the directory `node` is not known any more: these of its names, present and
+    /// Who may search the directory `node` is not known any more, or whether names are absent: these of its names, present and
     /// absent ones, must be looked up again at their next use. What they name has not changed: `files` and directories.
     /// Returns whether the kernel has processed all. Otherwise it has called [`KernelNotifier::prune`] for `files`; names of
     /// directories and absent names may be used until their [`NAME_TIMEOUT`] is over.

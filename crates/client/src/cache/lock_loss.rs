@@ -1,6 +1,7 @@
 //! The loss of a lock on an inode: what becomes of the metadata that it covers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sheen_io::{BoxFuture, Clock};
 use sheen_ldlm::Policy;
@@ -12,6 +13,9 @@ use crate::locks::{ClientNamespace, CoveredCache, LostLock};
 use crate::types::{
     Dentry, FileType, Invalidated, LockOwner, NameInvalidation, NodeId, Stale, StaleName,
 };
+
+/// How soon the kernel is notified again of absent names in a directory that calls hold.
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 /// What the locks of MDTs cover of inodes but their data: the inode cache, and the kernel that is notified of it.
 pub(crate) struct CoveredMetadata {
@@ -31,6 +35,10 @@ pub(crate) struct CoveredMetadata {
 #[derive(Default)]
 struct StaleInKernel {
     names: Vec<StaleName>,
+    /// Names that were known to be absent from it, or from the directory of which it is a stripe.
+    absent: Vec<Name>,
+    /// Until when the kernel uses absent names of which it was notified and which it has not processed.
+    absent_until: Option<Instant>,
     /// The loss after which names of the inode itself are among them.
     loss: Option<u32>,
     /// Names of the inode, a directory, that were kept because every user may search it.
@@ -59,8 +67,8 @@ impl InodeState {
         }
     }
 
-    /// Drops what `gone` covered, bits of locks of the inode's own MDT. The kernel knows a directory as `node`.
-    fn drop_covered(&mut self, gone: InodeBits, node: NodeId) -> StaleInKernel {
+    /// Drops what `gone` covered, bits of locks of the inode's own MDT.
+    fn drop_covered(&mut self, gone: InodeBits) -> StaleInKernel {
         let had_attributes = self.attributes_covered();
         let absent = self.covered.uncover(gone);
         self.note_layout_uncovered();
@@ -79,10 +87,11 @@ impl InodeState {
         if !absent.is_empty() {
             self.note_absent_names_lost();
         }
-        for name in absent {
-            self.forget_kept_child(&name);
-            stale.names.push(StaleName { parent: node, name, by: NameInvalidation::Drop });
+        for name in &absent {
+            self.forget_kept_child(name);
         }
+        stale.absent = absent.into_iter().collect();
+        stale.absent_until = self.unprocessed_names_until();
         if gone.contains(InodeBits::LAYOUT) {
             self.file.layout_guard.layout_revoked();
         }
@@ -91,13 +100,15 @@ impl InodeState {
     }
 
     /// Names that were known to be absent from a stripe of this directory are not any more.
-    fn note_absent_in_stripe_lost(&mut self, names: &[StaleName]) {
-        if !names.is_empty() {
-            self.note_absent_names_lost();
+    fn note_absent_in_stripe_lost(&mut self, stale: &mut StaleInKernel) {
+        if stale.absent.is_empty() {
+            return;
         }
-        for stale in names {
-            self.forget_kept_child(&stale.name);
+        self.note_absent_names_lost();
+        for name in &stale.absent {
+            self.forget_kept_child(name);
         }
+        stale.absent_until = self.unprocessed_names_until();
     }
 
     /// Drops what a lock covered of an MDT that has names of the inode, but not the inode.
@@ -142,10 +153,9 @@ impl CoveredMetadata {
         let home = self.inodes.mdt_of(inode.fid);
         let master = inode.state().stripe_of();
         let master = master.and_then(|master| self.inodes.pin_known(master));
-        let node = master.as_ref().map_or(inode.node(), |master| master.node());
         let mut state = inode.state();
         let mut stale = match home.is_none_or(|home| home == mdt) {
-            true => state.drop_covered(gone, node),
+            true => state.drop_covered(gone),
             false => StaleInKernel::default(),
         };
         if home != Some(mdt) && gone.contains(InodeBits::LOOKUP) {
@@ -159,7 +169,7 @@ impl CoveredMetadata {
         let children = state.children_of(&stale.children);
         drop(state);
         if let Some(master) = &master {
-            master.state().note_absent_in_stripe_lost(&stale.names);
+            master.state().note_absent_in_stripe_lost(&mut stale);
         }
         stale.files = self.inodes.files_of(children);
         Some(UncoveredInode { inode, master, stale, closes })
@@ -175,6 +185,19 @@ impl CoveredMetadata {
             if is_expired { stale.unprocessed_names_until } else { stale.timed_names_until };
         if let Some(until) = until.filter(|until| *until > self.clock.now()) {
             self.clock.sleep_until(until).await;
+        }
+    }
+
+    /// Has the kernel ask for names again that were absent from the directory `node`. When this returns it uses none of them:
+    /// another client may make one then. What is absent from a stripe may be in another one, while names are moved: a program
+    /// that works in it, or has it open, asks for its path, so they are not dropped.
+    async fn expire_absent(&self, node: NodeId, stale: &mut StaleInKernel) {
+        let names = std::mem::take(&mut stale.absent);
+        while !self.kernel_cache.expire_names(node, names.clone(), Vec::new()).await {
+            // Calls hold the directory.
+            let now = self.clock.now();
+            let Some(until) = stale.absent_until.filter(|until| *until > now) else { return };
+            self.clock.sleep_until(until.min(now + BUSY_PAUSE)).await;
         }
     }
 }
@@ -207,6 +230,8 @@ impl CoveredCache for CoveredByMdt {
                 kernel_cache.invalidate_inode(shown, Stale::Attributes).await.done().await;
             }
             metadata.expire_children(inode.node(), &mut stale).await;
+            let shown = master.as_ref().unwrap_or(&inode).node();
+            metadata.expire_absent(shown, &mut stale).await;
             kernel_cache.invalidate_names(stale.names).await;
             if let Some(loss) = stale.loss {
                 inode.state().kept_names_invalidated(loss);

@@ -29,6 +29,9 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// How often a directory may refuse names before a call, which has not moved as far as is known.
 const REFUSED_MAX: u32 = 4;
 
+/// How often it is asked what has taken the place of a directory, with pauses, while that changes.
+const FOLLOWED_MAX: u32 = 6;
+
 /// Directories above one that are looked for when it is not there any more.
 const ABOVE_MAX: usize = 64;
 
@@ -168,12 +171,26 @@ impl Meta {
         if !self.mdts.has_several() || directory.state().directory.removed {
             return false;
         }
-        for above in self.above(directory).into_iter().rev() {
-            if !self.is_in_place(who, &above).await {
-                self.follow_by_name(who, &above).await;
+        let mut followed = 0;
+        loop {
+            self.pause_between(followed).await;
+            followed += 1;
+            for above in self.above(directory).into_iter().rev() {
+                if !self.is_in_place(who, &above).await {
+                    _ = self.follow_by_name(who, &above).await;
+                }
+            }
+            match self.follow_by_name(who, directory).await {
+                Ok(may_be_elsewhere) => return may_be_elsewhere,
+                // What is above moves at this moment, or the directory does once more.
+                Err(Errno::ESTALE | Errno::ENOENT) if followed < FOLLOWED_MAX => {}
+                Err(errno) => {
+                    let fid = directory.fid;
+                    tracing::debug!(%fid, %errno, "what has taken the place of a directory is not known");
+                    return true;
+                }
             }
         }
-        self.follow_by_name(who, directory).await
     }
 
     /// The directories above, as they were seen last, the nearest first; those that other ones have taken the place of by
@@ -206,27 +223,24 @@ impl Meta {
     }
 
     /// As [`Self::follow_moved`], where what is above was followed.
-    async fn follow_by_name(&self, who: &Credentials, directory: &Inode) -> bool {
+    ///
+    /// # Errors
+    /// It is not known: `ESTALE` or `ENOENT` while it changes what its name leads to.
+    async fn follow_by_name(&self, who: &Credentials, directory: &Inode) -> Result<bool, Errno> {
         if directory.state().moved_to().is_some() {
-            return true;
+            return Ok(true);
         }
         let named = directory.state().directory.last_name.as_deref().cloned();
-        let Some(Dentry { parent, name }) = named else { return true };
-        let Some(parent) = self.cache.inodes.pin_node(parent) else { return true };
+        let Some(Dentry { parent, name }) = named else { return Ok(true) };
+        let Some(parent) = self.cache.inodes.pin_node(parent) else { return Ok(true) };
         let parent = self.current(parent);
-        let found = match self.find_as_known(who, &parent, &name).await {
-            Ok(Some(found)) => found,
-            Ok(None) => return false,
-            Err(_) => return true,
-        };
+        let Some(found) = self.find_as_known(who, &parent, &name).await? else { return Ok(false) };
         // Which stripes it has says its own MDT.
-        if self.fetch_striping(who, &found).await.is_err() {
-            return true;
-        }
+        self.fetch_striping(who, &found).await?;
         if found.fid == directory.fid {
-            return false;
+            return Ok(false);
         }
-        self.has_taken_place(directory, &found).await.unwrap_or(true)
+        self.has_taken_place(directory, &found).await
     }
 
     /// Whether `found`, of which it is known how it lies, has taken the place of `former`; it is noted if so. No RPC while it has

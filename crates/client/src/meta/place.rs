@@ -124,7 +124,8 @@ impl Meta {
         let invalidated = async move {
             // Until the kernel has processed it.
             let _pinned = pinned;
-            let by = NameInvalidation::Drop;
+            // Names that are in other stripes are among them.
+            let by = NameInvalidation::Expire;
             let names = stale.into_iter().map(|name| StaleName { parent, name, by }).collect();
             cache.kernel_cache.invalidate_names(names).await;
             cache.kernel_cache.invalidate_attributes_but_size(parent).await;

@@ -11,11 +11,14 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::MdsReadpage;
 
 use super::Meta;
-use crate::cache::{Chunk, DirPages, Inode, NamePlace, Position};
+use crate::cache::{Chunk, DirPages, Inode, NamePlace, Pin, Position};
 use crate::call;
 use crate::locks::{LockReference, LockRequest};
 use crate::mdt::NO_GROUP;
 use crate::types::Credentials;
+
+/// How often a directory may move while a stretch of it is read. An MDT that lies could lead from one to the other without an end.
+const MOVES_MAX: u32 = 16;
 
 /// Bytes asked for at once: 64 pages, some 6,000 short names.
 pub(super) const CHUNK_BYTES: usize = 64 * PAGE_SIZE;
@@ -43,27 +46,40 @@ impl Meta {
         if let Some(last) = last.filter(|last| last.holds(position)) {
             return Ok(Some(Arc::clone(last)));
         }
-        let chunk = match self.fetch_striping(who, inode).await {
-            Ok(()) if self.is_striped(inode) => self.merged_chunk(who, inode, position, last).await,
-            Ok(()) if inode.state().is_stripe_of_unknown() => Err(Errno::ESTALE),
-            Ok(()) => self.whole_chunk(who, inode, position.hash).await,
-            Err(errno) => Err(errno),
-        };
-        let refused = matches!(chunk, Err(Errno::ENOENT | Errno::ESTALE));
-        if !refused {
-            return chunk.map(Some);
-        }
-        // It is gone, or was moved: names go on behind the same hash.
-        let may_have_moved = self.follow_moved(who, inode).await;
-        let moved_to = inode.state().moved_to().map(|moved_to| self.cache.inodes.pin(moved_to));
-        match moved_to {
-            Some(moved_to) => {
-                let moved_to = self.current(moved_to);
-                Box::pin(self.dir_chunk(who, &moved_to, position, None)).await
+        let mut moved: Option<Pin> = None;
+        for _ in 0..MOVES_MAX {
+            let directory = moved.as_deref().map_or(inode, |moved| moved);
+            let last = last.filter(|_| moved.is_none());
+            let chunk = self.chunk_at(who, directory, position, last).await;
+            if !matches!(chunk, Err(Errno::ENOENT | Errno::ESTALE)) {
+                return chunk.map(Some);
             }
-            // Not its end: what is left of it was not listed.
-            None if may_have_moved || inode.state().is_stripe_of_unknown() => Err(Errno::ESTALE),
-            None => Ok(Some(Arc::new(Chunk::of_removed(position.hash)))),
+            // It is gone, or was moved: names go on behind the same hash.
+            let may_have_moved = self.follow_moved(who, directory).await;
+            match self.moved(directory) {
+                Some(moved_to) => moved = Some(moved_to),
+                // Not its end: what is left of it was not listed.
+                None if may_have_moved || directory.state().is_stripe_of_unknown() => break,
+                None => return Ok(Some(Arc::new(Chunk::of_removed(position.hash)))),
+            }
+        }
+        Err(Errno::ESTALE)
+    }
+
+    async fn chunk_at(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        position: Position,
+        last: Option<&Arc<Chunk>>,
+    ) -> Result<Arc<Chunk>, Errno> {
+        self.fetch_striping(who, inode).await?;
+        if self.is_striped(inode) {
+            self.merged_chunk(who, inode, position, last).await
+        } else if inode.state().is_stripe_of_unknown() {
+            Err(Errno::ESTALE)
+        } else {
+            self.whole_chunk(who, inode, position.hash).await
         }
     }
 

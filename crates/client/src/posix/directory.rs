@@ -8,10 +8,11 @@ use sheen_types::{Errno, Name};
 
 use super::ahead::{IfFailed, SIZES_PATIENCE};
 use super::handles::FileDescription;
+use super::inodes::NamedBy;
 use super::names::KnownName;
 use super::{
     Credentials, DirCookie, DirEntry, DirEntryPlus, FileHandle, FileSystem, FileType, ListingRoom,
-    May, Mounted, OpenFlags,
+    May, Mounted, NodeId, OpenFlags,
 };
 use crate::boxed;
 use crate::cache::{Inode, Pin, Position, inode_number};
@@ -76,12 +77,7 @@ impl FileSystem {
                 return Ok(names.into_iter().map(DirEntryPlus::name_only).collect());
             }
             from = last.next;
-            let mut whole = self.0.with_entries(who, directory, names).await;
-            if directory.node() != file.pin.node() {
-                // As [`Mounted::entry_as_asked`].
-                let found = whole.iter_mut().filter_map(|entry| entry.found.as_mut());
-                found.for_each(|found| found.keep.entry = false);
-            }
+            let whole = self.0.with_entries(who, (file.pin.node(), directory), names).await;
             if self.0.settings.ahead().max() > 0 && looks {
                 let position = file.stream.lock().position(from)?;
                 self.note_listed(who, directory, handle, position);
@@ -157,11 +153,11 @@ impl Mounted {
     }
 
     /// Listed names with what they stand for, but for those that are gone; if nothing is to be asked ahead, what is
-    /// known without.
+    /// known without. The kernel knows the directory as `node`.
     async fn with_entries(
         &self,
         who: &Credentials,
-        directory: &Arc<Inode>,
+        (node, directory): (NodeId, &Arc<Inode>),
         names: Vec<DirEntry>,
     ) -> Vec<DirEntryPlus> {
         let mut whole = Vec::with_capacity(names.len());
@@ -174,7 +170,7 @@ impl Mounted {
         let until = clock.now() + SIZES_PATIENCE;
         self.ask_sizes(who, listed.iter().filter_map(Listed::pin), until).await;
         let finish = names.into_iter().zip(listed).map(|(entry, listed)| -> BoxFuture<'_, _> {
-            Box::pin(self.finish_listed(who, directory, entry, listed))
+            Box::pin(self.finish_listed(who, (node, directory), entry, listed))
         });
         let mut several = futures::FutureSet::new(finish.collect());
         futures::race(several.finish(), clock.sleep_until(until)).await;
@@ -259,7 +255,7 @@ impl Mounted {
     async fn finish_listed(
         &self,
         who: &Credentials,
-        parent: &Arc<Inode>,
+        (node, parent): (NodeId, &Arc<Inode>),
         entry: DirEntry,
         listed: Listed,
     ) -> Option<DirEntryPlus> {
@@ -273,7 +269,8 @@ impl Mounted {
         let Ok(name) = Name::new(&entry.name) else {
             return Some(DirEntryPlus { entry, found: None });
         };
-        let found = self.entry(who, (parent, &name), &child).await;
+        let at = NamedBy { asked: node, parent, name: &name };
+        let found = self.entry(who, at, &child).await;
         let found = found.ok().or_else(|| self.entry_unseen(parent, &name, &entry));
         Some(DirEntryPlus { entry, found })
     }

@@ -10,6 +10,7 @@ use sheen_types::{Errno, Extent, Name, Timestamp};
 
 use super::attributes::{has_set_id, loses_set_id};
 use super::handles::FileDescription;
+use super::inodes::NamedBy;
 use super::{
     Credentials, Entry, Fallocate, FileHandle, FileSystem, FileType, LockOwner, Mounted, NodeId,
     OpenFlags, Opened, Seek, SetAttributes,
@@ -111,14 +112,15 @@ impl FileSystem {
             self.0.end_open(who, &child, open, None).await?;
             return Err(self.0.answer_stale(who));
         }
+        let at = NamedBy { asked, parent: &parent, name };
         let entry = match opened.created {
-            true => self.0.entry_of_new((&parent, name), &child),
-            false => self.0.entry(who, (&parent, name), &child).await,
+            true => self.0.entry_of_new(at, &child),
+            false => self.0.entry(who, at, &child).await,
         };
         let entry = match entry {
             Ok(entry) => {
                 self.0.expire_names_of_successor(asked, &[name]).await;
-                Mounted::entry_as_asked(asked, &parent, entry)
+                entry
             }
             Err(errno) => {
                 self.0.end_open(who, &child, open, None).await?;

@@ -207,7 +207,11 @@ impl Drop for FileDescription {
         state.file.writers -= u64::from(self.flags.writes());
         state.file.bypassing -= u64::from(self.bypasses_page_cache);
         let data = (state.opens == 0).then(|| state.file.data.clone()).flatten();
+        let has_moved = state.opens == 0 && state.directory.moved_to.is_some();
         drop(state);
+        if has_moved {
+            self.pin.note_closed();
+        }
         if let Some(data) = data {
             data.idle();
         }

@@ -11,6 +11,17 @@ use super::{
 use crate::cache::{Inode, LayoutState, Pin};
 use crate::data::{DataAttributes, DataFile};
 
+/// A name that the kernel asked for in the directory `asked`, in whose place `parent` may be now.
+#[derive(Clone, Copy)]
+pub(super) struct NamedBy<'a> {
+    /// As the kernel knows the directory. It is notified of names of `parent` alone: of one that is known otherwise it keeps none.
+    pub(super) asked: NodeId,
+    /// The directory.
+    pub(super) parent: &'a Inode,
+    /// The name.
+    pub(super) name: &'a Name,
+}
+
 impl Mounted {
     /// The inode of a node, needed for the length of a call.
     pub(super) fn pin(&self, node: NodeId) -> Result<Pin, Errno> {
@@ -56,13 +67,6 @@ impl Mounted {
         self.kernel_cache.invalidate_attributes_but_size(parent).await;
     }
 
-    /// An entry for a call for the node `asked`, whose inode `parent` is: where another inode has taken the place of the
-    /// one that the kernel knows, it may not cache the name, as it is notified of names of `parent` alone.
-    pub(super) fn entry_as_asked(asked: NodeId, parent: &Inode, mut found: Entry) -> Entry {
-        found.keep.entry &= parent.node() == asked;
-        found
-    }
-
     /// Asks the MDT for the attributes of an inode of which none were ever known here: an earlier process of the
     /// mount knew them.
     pub(super) async fn fetch_unknown_attributes(
@@ -76,15 +80,14 @@ impl Mounted {
         }
     }
 
-    /// The entry of a name that was found in a directory, `parent_and_name`. Counts as a lookup. No RPC
-    /// unless the file is open.
+    /// The entry of a name that was found. Counts as a lookup. No RPC unless the file is open.
     pub(super) async fn entry(
         &self,
         who: &Credentials,
-        parent_and_name: (&Inode, &Name),
+        at: NamedBy<'_>,
         inode: &Arc<Inode>,
     ) -> Result<Entry, Errno> {
-        let (parent, name) = parent_and_name;
+        let NamedBy { parent, name, .. } = at;
         self.meta.follow_found(who, parent, name, inode).await;
         self.fetch_unknown_attributes(who, inode).await?;
         let stat = match needs_true_size(inode) {
@@ -96,7 +99,7 @@ impl Mounted {
             },
             false => self.stat_without_rpc(inode)?,
         };
-        Ok(self.looked_up(parent_and_name, inode, stat))
+        Ok(self.looked_up(at, inode, stat))
     }
 
     /// The entry of an inode that is known by other means than a name. Counts as a lookup. No RPC unless the
@@ -122,12 +125,8 @@ impl Mounted {
 
     /// The entry of a file that this client has just made and that was not written. Counts as a lookup. No
     /// RPC; a glimpse would bring a lock that conflicts with the first write.
-    pub(super) fn entry_of_new(
-        &self,
-        parent_and_name: (&Inode, &Name),
-        inode: &Inode,
-    ) -> Result<Entry, Errno> {
-        Ok(self.looked_up(parent_and_name, inode, self.stat_without_rpc(inode)?))
+    pub(super) fn entry_of_new(&self, at: NamedBy<'_>, inode: &Inode) -> Result<Entry, Errno> {
+        Ok(self.looked_up(at, inode, self.stat_without_rpc(inode)?))
     }
 
     /// The entry of a name that is listed and may not be looked up: its number and type, and what else
@@ -151,17 +150,20 @@ impl Mounted {
             attributes.mode = listed.file_type.unwrap_or(FileType::Regular).mode_bits();
             attributes
         });
+        let at = NamedBy { asked: parent.node(), parent, name };
         let Entry { node, generation, attributes, .. } =
-            self.looked_up((parent, name), &inode, Stat { attributes, keep: false });
+            self.looked_up(at, &inode, Stat { attributes, keep: false });
         let keep = MayCache { entry: false, attributes: false };
         Some(Entry { node, generation, attributes, keep })
     }
 
-    fn looked_up(&self, (parent, name): (&Inode, &Name), inode: &Inode, stat: Stat) -> Entry {
+    fn looked_up(&self, at: NamedBy<'_>, inode: &Inode, stat: Stat) -> Entry {
         let Stat { attributes, keep } = stat;
-        let by = parent.node();
-        let (node, generation, covered) =
-            self.inodes.count_lookup(inode, |state| state.keep_name(by, name));
+        let NamedBy { asked, parent, name } = at;
+        // Under the table's lock, as the directory may take another one's number.
+        let (node, generation, covered) = self
+            .inodes
+            .count_lookup(inode, |state| parent.node() == asked && state.keep_name(asked, name));
         let is_timed = attributes.file_type() == FileType::Directory;
         let entry = covered && self.may_keep_name(parent, name, is_timed);
         Entry { node, generation, keep: MayCache { entry, attributes: keep }, attributes }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use sheen_layout::directory::DirectoryWish;
 use sheen_types::{Errno, Fid, Name};
 
+use super::inodes::NamedBy;
 use super::stale_retry::TRIES;
 use super::{
     Credentials, Entry, FileSystem, FileType, Lookup, Mounted, NAME_TIMEOUT, NewNode, NodeId,
@@ -45,14 +46,18 @@ impl FileSystem {
         };
         match found {
             Some(child) => {
-                let found = self.0.entry(who, (&parent, name), &child).await?;
-                Ok(Lookup::Found(Mounted::entry_as_asked(asked, &parent, found)))
+                let at = NamedBy { asked, parent: &parent, name };
+                Ok(Lookup::Found(self.0.entry(who, at, &child).await?))
             }
             None => {
-                let keep = parent.node() == asked
-                    && self.0.meta.is_absent(&parent, name)
-                    && is_listed(&parent, name);
-                Ok(Lookup::Absent { keep: keep && self.0.may_keep_name(&parent, name, true) })
+                let is_absent = || {
+                    parent.node() == asked
+                        && self.0.meta.is_absent(&parent, name)
+                        && is_listed(&parent, name)
+                };
+                // Again once it is noted until when the kernel keeps it: what is lost from then on waits for that.
+                let keep = is_absent() && self.0.may_keep_name(&parent, name, true) && is_absent();
+                Ok(Lookup::Absent { keep })
             }
         }
     }
@@ -111,9 +116,9 @@ impl FileSystem {
         };
         let create = || self.0.meta.create(who, &parent, name, &new);
         let child = self.0.retry_with_rights(who, &[&parent], create).await?;
-        let made = self.0.entry(who, (&parent, name), &child).await?;
+        let made = self.0.entry(who, NamedBy { asked, parent: &parent, name }, &child).await?;
         self.0.expire_names_of_successor(asked, &[name]).await;
-        Ok(Mounted::entry_as_asked(asked, &parent, made))
+        Ok(made)
     }
 
     /// Makes a directory as it is wished for a caller of whom the kernel does not know that it makes one: it is notified of the
@@ -200,7 +205,8 @@ impl FileSystem {
     ) -> Result<Entry, Errno> {
         let asked = parent;
         let (inode, parent) = (self.0.pin(node)?, self.0.pin(asked)?);
-        let mut linked = self.0.link(who, &inode, &parent, name).await;
+        let at = NamedBy { asked, parent: &parent, name };
+        let mut linked = self.0.link(who, &inode, at).await;
         if let Some(found_as) = self.0.stale_retry.found_as(who, node) {
             // Its name is replaced again and again: the kernel takes any inode of the same type.
             let directory = self.0.pin(found_as.parent)?;
@@ -217,15 +223,12 @@ impl FileSystem {
                 };
                 linked = match found.file_type() {
                     Some(FileType::Directory) => Err(Errno::EPERM),
-                    kind if kind == inode.file_type() => {
-                        self.0.link(who, &found, &parent, name).await
-                    }
+                    kind if kind == inode.file_type() => self.0.link(who, &found, at).await,
                     _ => break,
                 };
             }
         }
         self.0.expire_names_of_successor(asked, &[name]).await;
-        let linked = linked.map(|linked| Mounted::entry_as_asked(asked, &parent, linked));
         self.0.answer_and_end_retry(who, linked)
     }
 
@@ -342,13 +345,8 @@ impl Mounted {
         }
     }
 
-    async fn link(
-        &self,
-        who: &Credentials,
-        inode: &Pin,
-        parent: &Pin,
-        name: &Name,
-    ) -> Result<Entry, Errno> {
+    async fn link(&self, who: &Credentials, inode: &Pin, at: NamedBy<'_>) -> Result<Entry, Errno> {
+        let NamedBy { parent, name, .. } = at;
         if inode.file_type() == Some(FileType::Directory) {
             return Err(Errno::EPERM);
         }
@@ -362,7 +360,7 @@ impl Mounted {
                 attributes.ctime = self.meta.world.clock.wall();
             }
         }
-        self.entry(who, (parent, name), inode).await
+        self.entry(who, at, inode).await
     }
 
     /// The inode of a name, from what is known if locks cover that, else by one RPC.

@@ -1,5 +1,6 @@
 //! Whom the cache admits, what the kernel may keep of it, and which groups the MDT is sent.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -233,7 +234,7 @@ fn a_lock_on_a_directory_outlasts_what_the_kernel_keeps_for_a_time() {
     assert_eq!(cancelled_after(directory, ms(200), true), ms(200), "none is used any more");
     assert_eq!(cancelled_after(|_| {}, ms(0), true), ms(0), "none was given");
     assert_eq!(cancelled_after(directory, ms(0), false), ms(0), "the kernel has dropped them");
-    // Absent names are lost with `UPDATE`: that they are dropped is not waited for then.
+    // Absent names are lost with `UPDATE`: the kernel may use one that it got under a lock of before.
     let lost_before = |scene: &Scene| {
         absent_name(scene);
         scene.fixture.locks.engine().set_convert(true);
@@ -243,6 +244,38 @@ fn a_lock_on_a_directory_outlasts_what_the_kernel_keeps_for_a_time() {
         scene.fixture.world.settle();
     };
     assert_eq!(cancelled_after(lost_before, ms(0), false), lease);
+}
+
+/// Another client may make the name as soon as the lock is gone.
+#[test]
+fn a_lock_on_names_outlasts_that_the_kernel_uses_that_one_is_absent() {
+    let ms = Duration::from_millis;
+    for (busy_for, wanted) in [(1000, NAME_TIMEOUT + NAME_TIMEOUT_SLACK), (13, ms(15)), (0, ms(0))]
+    {
+        let scene = scene(0o755, &[]);
+        let Scene { fixture, request, .. } = &scene;
+        fixture.mdt.answer(absent());
+        let answer = look_up(fixture, &Fixture::root(), scene.directory, "no");
+        assert_eq!(answer, Ok(Lookup::Absent { keep: true }));
+        fixture.mdt.take_asked();
+        fixture.locks.engine().set_convert(true);
+        fixture.mdt.answer(LdlmConvertReply::default());
+        let is_busy = |at| fixture.watcher.is_busy.store(at < busy_for, Ordering::Relaxed);
+        is_busy(0);
+        let update = lock_reply(DIRECTORY, 0x77, LockMode::Pr, InodeBits::UPDATE);
+        fixture.locks.on_blocking(&blocking(&request.dlm_req, &update)).unwrap();
+        fixture.world.settle();
+        let clock = fixture.world.world().clock;
+        let (begun, mut waited) = (clock.now(), 0);
+        while fixture.mdt.take_asked().is_empty() {
+            waited += 1;
+            assert!(waited < 1000, "the lock is not given back");
+            is_busy(waited);
+            let (clock, until) = (Arc::clone(&clock), begun + ms(waited));
+            fixture.world.run(async move { clock.sleep_until(until).await });
+        }
+        assert_eq!(ms(waited), wanted);
+    }
 }
 
 /// How long a removal of a directory takes of which the kernel cannot drop what it keeps. The MDT refuses it: another

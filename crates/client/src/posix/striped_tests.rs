@@ -75,6 +75,8 @@ struct Cluster {
     moves_behind: Option<(Fid, String)>,
     /// No lock covers the names of stripes, as where names move all the time.
     grants_no_names: bool,
+    /// So many questions about names of the root are refused, as where that moves.
+    refused: u32,
     /// What was asked about moves.
     moves: Vec<(u32, Request)>,
     /// What the master was before, as it says; a Lustre server says nothing.
@@ -108,6 +110,7 @@ impl Cluster {
             are_whole: false,
             moves_behind: None,
             grants_no_names: false,
+            refused: 0,
             moves: Vec::new(),
             former: Vec::new(),
         }
@@ -223,6 +226,10 @@ impl Cluster {
             let all = self.directories.values().flat_map(Names::values);
             let mode = all.filter(|(_, fid, _)| *fid == on).map(|(.., mode)| *mode).next();
             return self.attributes(on, mode.unwrap_or(DIRECTORY), &asked.dlm_req);
+        }
+        if on == Fid::ROOT && self.refused > 0 {
+            self.refused -= 1;
+            return refused(Errno::ESTALE);
         }
         match self.names(on, &name).map(|names| names.get(&name).copied()) {
             Err(errno) => refused(errno),
@@ -682,7 +689,7 @@ fn names_known_to_be_absent_go_with_the_lock_of_their_stripe() {
     bench.fixture.watcher.take();
     bench.put(&one, Fid::new(0x2_4000_0401, 30));
     bench.revoke(STRIPES[0]);
-    let stale = format!("entry {} {one}", node.0);
+    let stale = format!("children {} {one}", node.0);
     assert!(bench.fixture.watcher.take().contains(&stale), "the kernel knows the master alone");
     entry(bench.look_up(node, &one));
     assert_eq!(kinds(&bench.asked()), [(1, "getattr", STRIPES[0])]);

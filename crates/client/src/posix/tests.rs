@@ -189,7 +189,7 @@ fn an_absent_name_is_kept_under_the_directorys_lock() {
     assert_eq!(fixture.mdt.take_asked().len(), 1);
     fixture.locks.on_blocking(&blocking(&getattr_request(&asked[1..]).dlm_req, &lock)).unwrap();
     fixture.world.settle();
-    assert_eq!(fixture.watcher.take(), ["inode 1 Attributes", "entry 1 no"]);
+    assert_eq!(fixture.watcher.take(), ["inode 1 Attributes", "children 1 no"]);
 }
 
 #[test]

@@ -30,8 +30,8 @@ use crate::locks::{CallbackRouter, ClientNamespace};
 use crate::mdt::{FidSource, Mdc, Mdts};
 use crate::meta::Meta;
 use crate::posix::{
-    Audience, Credentials, FileSystem, Handles, Invalidated, KernelNotifier, May, Mounted, NodeId,
-    SizeRaise, Stale, StaleName, StaleRetry,
+    Audience, Credentials, FileSystem, Handles, Invalidated, KernelNotifier, May, Mounted,
+    NameInvalidation, NodeId, SizeRaise, Stale, StaleName, StaleRetry,
 };
 use crate::records::Recorder;
 use crate::targets::{Connector, Targets};
@@ -60,6 +60,8 @@ pub(crate) struct AnotherMdt {
 #[derive(Default)]
 pub(crate) struct Watcher {
     pub(crate) notices: Mutex<Vec<String>>,
+    /// The names that the kernel was to drop, and not to look up again.
+    pub(crate) dropped: Mutex<Vec<String>>,
     pub(crate) hold: Mutex<Option<Arc<tokio::sync::Notify>>>,
     /// Names of directories are not dropped in time.
     pub(crate) is_busy: AtomicBool,
@@ -83,6 +85,9 @@ impl Watcher {
 
 impl KernelNotifier for Watcher {
     fn invalidate_name(&self, stale: &StaleName) -> BoxFuture<'static, ()> {
+        if stale.by == NameInvalidation::Drop {
+            self.dropped.lock().push(stale.name.to_string());
+        }
         self.note(format!("entry {} {}", stale.parent.0, stale.name))
     }
 

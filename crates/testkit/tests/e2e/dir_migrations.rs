@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::fs::inotify;
+use rustix::fs::{Mode, OFlags, inotify};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::{play, same_after_restart};
 use sheen_workloads::process::wait_until;
@@ -299,6 +299,83 @@ fn a_directory_that_moves_again_and_again_is_the_same_for_programs_in_it() {
         is(&fs::read_to_string(format!("{}/f", by(&sleeps))).context("openat")?, &"text".into())?;
         here.end()?;
         beside.end()
+    });
+}
+
+/// Asks where the process is, all the time, until it is to stop. Works in the directory by itself, without a name of it, so
+/// that nothing but the kernel's own entry says where that is.
+struct Dweller {
+    stops: Arc<AtomicBool>,
+    asks: std::thread::JoinHandle<Outcome<usize>>,
+}
+
+impl Dweller {
+    fn begin(directory: &Path) -> Outcome<Self> {
+        // As a working directory: the file system knows of no open.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = rustix::fs::open(directory, flags, Mode::empty()).context("open")?;
+        let (stops, expected) = (Arc::new(AtomicBool::new(false)), directory.to_owned());
+        let is_over = Arc::clone(&stops);
+        let asks = std::thread::spawn(move || {
+            // What `readlink` says of an open directory is what `getcwd` says: that one that is dropped is deleted.
+            let by = format!("/proc/self/fd/{}", open.as_raw_fd());
+            let mut asked = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                is(&fs::read_link(&by).context("readlink")?, &expected)?;
+                asked += 1;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(asked)
+        });
+        Ok(Self { stops, asks })
+    }
+
+    fn end(self) -> Outcome {
+        self.stops.store(true, Ordering::Relaxed);
+        let asked = self.asks.join().map_err(|_| "a thread has panicked".to_owned())??;
+        ensure(asked > 0, || "it was never asked".to_owned())
+    }
+}
+
+/// Names that move are absent from the stripe that they move to: while they move, and where that was broken off, the kernel is not
+/// to drop them.
+#[test]
+fn programs_below_a_directory_that_moves_know_where_they_are_all_the_time() {
+    scene_of("migrate-below", |cluster| {
+        let d = cluster.mnt().join("d");
+        make(cluster, &d)?;
+        let below = d.join("in");
+        fs::create_dir_all(below.join("deep")).context("mkdir")?;
+        for at in 0..40 {
+            fs::write(below.join(format!("f{at}")), "").context("write")?;
+            fs::write(below.join(format!("deep/f{at}")), "").context("write")?;
+        }
+        let other = cluster.mount_again()?.join("d");
+        let all = [below.clone(), below.join("deep"), other.join("in"), other.join("in/deep")];
+        let dwellers = all.iter().map(|it| Dweller::begin(it)).collect::<Outcome<Vec<_>>>()?;
+        let looks = |mount: &Path| {
+            let found =
+                fs::metadata(mount.join("in/f1")).and(fs::metadata(mount.join("in/deep/f1")));
+            found.context("stat").map(drop)
+        };
+        for mdts in ["1", "0", "0,1", "1", "0,1", "0"] {
+            lfs(cluster, &["migrate", "-m", mdts], &d)?;
+            [&d, &other].into_iter().try_for_each(|mount| looks(mount))?;
+        }
+        for after in [20, 60, 120, 250] {
+            let mut broken_off =
+                cluster.command(&["lfs", "migrate", "-m", "1", &d.to_string_lossy()]);
+            let mut broken_off = broken_off.spawn().context("lfs migrate")?;
+            std::thread::sleep(Duration::from_millis(after));
+            let pid = rustix::process::Pid::from_child(&broken_off);
+            _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+            broken_off.wait().context("wait")?;
+            std::thread::sleep(Duration::from_millis(500));
+            [&d, &other].into_iter().try_for_each(|mount| looks(mount))?;
+            lfs(cluster, &["migrate", "-m", "1"], &d)?;
+            lfs(cluster, &["migrate", "-m", "0"], &d)?;
+        }
+        dwellers.into_iter().try_for_each(Dweller::end)
     });
 }
 

@@ -3,6 +3,7 @@
 use super::*;
 use crate::cache::inode_number;
 use crate::posix::Entry;
+use crate::posix::inodes::NamedBy;
 
 /// What a directory in one piece is before it moves.
 const BEFORE: Fid = STRIPES[1];
@@ -106,6 +107,17 @@ fn a_process_in_a_directory_that_moved_while_nothing_was_asked_goes_on() {
     }
 }
 
+/// Each of the directories above is moved, too, while a program works below.
+#[test]
+fn a_file_is_made_in_a_directory_that_moves_while_what_is_above_moves() {
+    let (bench, known) = Bench::in_one_piece();
+    bench.cluster.lock().former = vec![BEFORE];
+    bench.has_moved(BEFORE, MASTER, 4);
+    bench.cluster.lock().refused = 5;
+    bench.make_file(known.node, "f");
+    assert_eq!((bench.cluster.lock().refused, bench.inode_of(known.node)), (0, Some(MASTER)));
+}
+
 #[test]
 fn a_directory_that_has_the_name_of_another_one_has_its_own_number() {
     for version in [1, 9] {
@@ -117,6 +129,69 @@ fn a_directory_that_has_the_name_of_another_one_has_its_own_number() {
         assert_ne!(found.node, known.node);
         let asks = bench.asked().iter().any(|it| it.1 == "former");
         assert_eq!(asks, version > 1, "what is made anew was no other one");
+    }
+}
+
+/// The MDT can have removed what it was opened as, and knows of no other open.
+#[test]
+fn a_directory_that_has_moved_counts_as_open_until_what_was_opened_before_is_closed() {
+    let (bench, known) = Bench::in_one_piece();
+    let handles = [bench.open(known.node), bench.open(known.node)];
+    let counts = |fid: Fid| {
+        let inode = bench.fixture.files.0.inodes.by_fid(fid).expect("it is known");
+        inode.state().is_removed_directory()
+    };
+    for (at, (from, to)) in [(BEFORE, MASTER), (MASTER, LATER[0])].into_iter().enumerate() {
+        bench.cluster.lock().former.insert(0, from);
+        bench.has_moved(from, to, 4 + at as u32);
+        assert_eq!(entry(bench.look_up(NodeId::ROOT, "d")).node, known.node);
+        assert!(counts(to));
+    }
+    for (handle, is_open) in handles.into_iter().zip([true, false]) {
+        bench
+            .run(move |files, _| async move { files.release(handle, None).await })
+            .expect("closed");
+        assert_eq!(counts(LATER[0]), is_open);
+    }
+}
+
+#[test]
+fn a_listing_ends_of_directories_that_have_taken_the_place_of_each_other() {
+    let (bench, known) = Bench::in_one_piece();
+    let handle = bench.open(known.node);
+    let inodes = &bench.fixture.files.0.inodes;
+    let other = inodes.pin(LATER[0]);
+    inodes.by_fid(BEFORE).expect("it is known").state().directory.moved_to = Some(LATER[0]);
+    other.state().directory.moved_to = Some(BEFORE);
+    bench.cluster.lock().gone.extend([BEFORE, LATER[0]]);
+    bench.revoke(BEFORE);
+    let listed =
+        bench.run(move |files, _| async move { files.readdir(handle, DirCookie(0), 9).await });
+    assert_eq!(listed.err(), Some(Errno::ESTALE));
+}
+
+#[test]
+fn a_name_that_is_found_by_another_number_than_its_directory_has_is_not_kept() {
+    let (bench, known) = Bench::in_one_piece();
+    let files = &bench.fixture.files.0;
+    let directory = files.pin(known.node).expect("it is known");
+    let text = name(&bench.name_in(1, 0));
+    let file = Fid::new(0x2_0000_0401, 20);
+    bench
+        .cluster
+        .lock()
+        .directories
+        .entry(BEFORE)
+        .or_default()
+        .insert(text.to_string(), (3, file, FILE));
+    entry(bench.look_up(known.node, &text.to_string()));
+    let child = files.inodes.pin(file);
+    child.state().note_name_removed(known.node, &text);
+    files.inodes.remember_name(&crate::cache::NamePlace::whole(&directory), &text, &child);
+    for (node, is_kept) in [(LATER[0], false), (BEFORE, true)] {
+        let at = NamedBy { asked: NodeId(inode_number(node)), parent: &directory, name: &text };
+        assert_eq!(files.entry_of_new(at, &child).expect("an entry").keep.entry, is_kept);
+        assert_eq!(child.state().keeps_name(known.node, &text), is_kept);
     }
 }
 

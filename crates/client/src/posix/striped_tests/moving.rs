@@ -1,6 +1,7 @@
 //! Names that are being moved between stripes, and directories that move.
 
 use super::*;
+use crate::types::FileType;
 
 /// The stripe to which names move, and those that they leave.
 const TO: Fid = STRIPES[0];
@@ -88,6 +89,45 @@ fn a_name_is_absent_if_no_stripe_has_it_before_and_after() {
         bench.revoke(stripe);
         assert_eq!(entry(bench.look_up(node, "f")).attributes.fid, FILE_FID);
     }
+}
+
+/// A program works in it, and asks for its path: a name that is dropped is in no path until it is looked up again.
+#[test]
+fn the_kernel_does_not_drop_a_directory_that_is_absent_from_the_stripe_that_it_moves_to() {
+    let bench = Bench::moving();
+    let node = bench.directory();
+    let before = bench.put_before("st", FILE_FID);
+    {
+        let mut cluster = bench.cluster.lock();
+        let (.., mode) = cluster
+            .directories
+            .get_mut(&before)
+            .and_then(|it| it.get_mut("st"))
+            .expect("it is there");
+        *mode = DIRECTORY;
+    }
+    let notices = |bench: &Bench| {
+        let dropped = std::mem::take(&mut *bench.fixture.watcher.dropped.lock());
+        let notices = bench.fixture.watcher.take();
+        (notices.iter().any(|it| it.ends_with(&format!("{} st", node.0))), dropped)
+    };
+    // With a listing come locks on the names of both.
+    bench.list(bench.open(node), 100);
+    let found = entry(bench.look_up(node, "st"));
+    assert_eq!(found.attributes.file_type(), FileType::Directory);
+    notices(&bench);
+    bench.revoke(TO);
+    assert_eq!(notices(&bench), (true, vec![]), "the lock under which it was absent there");
+    // The layout changes under which it was absent.
+    bench.list(bench.open(node), 100);
+    bench.revoke(FILE_FID);
+    assert_eq!(entry(bench.look_up(node, "st")).node, found.node);
+    notices(&bench);
+    bench.cluster.lock().layout = moving(&[TO, before]);
+    bench.revoke(MASTER);
+    bench.look_up(node, "other").expect("an answer");
+    bench.fixture.world.settle();
+    assert_eq!(notices(&bench), (true, vec![]));
 }
 
 #[test]
