@@ -14,10 +14,8 @@ use crate::run::Sim;
 use crate::several_mdts;
 use crate::work;
 
-/// The last faults begin so long before the work ends, and in a run that is too short for it in its first two thirds.
-const QUIET: Duration = Duration::from_secs(150);
-/// The shortest run that is long enough.
-const LONG_ENOUGH: Duration = Duration::from_secs(240);
+/// The last faults end so long before the work does.
+pub(crate) const QUIET: Duration = Duration::from_secs(150);
 /// The first files are made without faults.
 pub(crate) const PEACE: Duration = Duration::from_secs(15);
 /// Longest pause between two faults.
@@ -33,21 +31,12 @@ const RARE_ERROR: u64 = 30;
 /// What a disk that is slow takes for one job.
 const SLOW_DISK: Duration = Duration::from_millis(1500);
 
-/// How long before the end nothing begins to fail any more.
-pub(crate) fn quiet(sim: &Sim) -> Duration {
-    quiet_of(Duration::from_secs(60 * sim.options.minutes))
-}
-
-fn quiet_of(work: Duration) -> Duration {
-    if work < LONG_ENOUGH { work / 3 } else { QUIET }
-}
-
 /// Lets things fail.
 pub(crate) async fn inject(sim: &Arc<Sim>, end: Instant) {
     sim.sleep(PEACE).await;
     loop {
         sim.sleep(part(sim, PAUSE_MAX)).await;
-        if sim.now() + quiet(sim) > end {
+        if sim.now() + QUIET > end {
             return;
         }
         sim.breaks();
@@ -266,17 +255,4 @@ async fn bad_network(sim: &Sim) {
     sim.sleep(time).await;
     sim.world.set_network_conditions(calm);
     sim.say("the network is well");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn things_fail_in_short_runs_too() {
-        for minutes in [2, 3, 4, 10] {
-            let work = Duration::from_secs(60 * minutes);
-            assert!(work - quiet_of(work) > PEACE + PAUSE_MAX, "{minutes} minutes");
-        }
-    }
 }

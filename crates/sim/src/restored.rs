@@ -159,9 +159,7 @@ pub(crate) async fn inject(sim: &Arc<Sim>, end: Instant) {
     let age = AGE_MIN + part(AGE_MAX - AGE_MIN);
     let is_refused = random.below(3) == 0;
     let time = part(if is_refused { LONG_MAX } else { DOWN_MAX });
-    if sim.now() + age + time + faults::quiet(sim) > end
-        || !sim.cluster.servers[number].is_serving()
-    {
+    if sim.now() + age + time + faults::QUIET > end || !sim.cluster.servers[number].is_serving() {
         return;
     }
     sim.breaks();
