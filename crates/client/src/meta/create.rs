@@ -38,6 +38,17 @@ pub(crate) struct CreateRequest {
     pub(crate) restripes: bool,
 }
 
+impl CreateRequest {
+    fn is_directory(&self) -> bool {
+        FileType::from_mode(self.mode & TYPE_MASK) == Some(FileType::Directory)
+    }
+
+    /// Whether it is a directory for which no MDT is named.
+    fn is_plain_directory(&self) -> bool {
+        self.wish.is_none() && self.is_directory()
+    }
+}
+
 /// What an MDT has answered to a create.
 enum Created {
     /// It has made this.
@@ -51,10 +62,18 @@ enum Created {
 /// A directory's MDT that is not simply that of its name.
 struct Placed {
     mdt: Arc<Mdc>,
-    /// What the request says of it.
+    /// What the request says of it; nothing where the MDT looks up the parent's default by itself.
     wish: Bytes,
-    /// Whether that is its parent's default, and no wish of the caller's.
+    /// Whether its parent's default decides, and no wish of the caller's.
     is_default: bool,
+}
+
+impl Mdc {
+    /// Whether it takes a parent's default with a create. An MDT of Lustre refuses that (`EPROTO`) unless `DMV_IMP_INHERIT` is agreed on,
+    /// which is not offered, as what a directory inherits is kept with it; it looks the default up by itself. One of ours takes it.
+    fn takes_defaults(&self) -> bool {
+        self.keeps_own_names()
+    }
 }
 
 impl Placed {
@@ -63,7 +82,8 @@ impl Placed {
     }
 
     fn by_default((mdt, wish): (Arc<Mdc>, Arc<DirectoryWish>)) -> Self {
-        Self { is_default: true, ..Self::wished(mdt, &wish) }
+        let wish = if mdt.takes_defaults() { wish.to_ea().encode() } else { Bytes::new() };
+        Self { mdt, wish, is_default: true }
     }
 }
 
@@ -88,6 +108,10 @@ impl Meta {
             match self.create_where_it_is(who, &place, name, new).await {
                 Err(errno) if self.may_be_elsewhere(&place, &mut tries, errno) => {}
                 Err(Errno::ENOENT) if self.may_have_moved(&place, &mut tries) => {}
+                // The parent's default names another MDT by now: Lustre's MDT says so, and its client asks for it again.
+                Err(Errno::EREMOTE) if new.is_plain_directory() && tries.take() => {
+                    place.directory.state().directory.is_default_covered = false;
+                }
                 made => return made,
             }
         }
@@ -134,7 +158,7 @@ impl Meta {
         (new, existing): (&CreateRequest, Option<Fid>),
     ) -> Result<Created, Errno> {
         let names = self.mdt(place.holder().fid).await?;
-        let is_directory = FileType::from_mode(new.mode & TYPE_MASK) == Some(FileType::Directory);
+        let is_directory = new.is_directory();
         let placed = match (&new.wish, existing) {
             (Some(wish), Some(existing)) => Some(Placed::wished(self.mdt(existing).await?, wish)),
             (wish, _) => self.placed(who, place, (wish.as_ref(), is_directory), &names).await?,
@@ -193,7 +217,7 @@ impl Meta {
         let (body, layout, transno) = made?;
         let body = call::need(body)?;
         // It is made, whatever it is.
-        self.changed(mdt, transno, &[place.directory]);
+        self.note_changed(mdt, transno, &[place.directory]);
         if new.restripes && body.fid1 != fid {
             self.mdts.check_answered(mdt, body.fid1).await?;
             return Ok(Created::Restriped(body.fid1));
@@ -208,7 +232,7 @@ impl Meta {
         if is_directory && !new.restripes {
             self.note_inherited_default(place.directory, &pin);
         }
-        self.changed(mdt, transno, &[&pin]);
+        self.note_changed(mdt, transno, &[&pin]);
         self.cache.inodes.remember_name(place, name, &pin);
         Ok(Created::New(pin))
     }
@@ -293,7 +317,7 @@ impl Meta {
             umask: who.umask,
             ..RecCreate::default()
         };
-        if FileType::from_mode(new.mode & TYPE_MASK) == Some(FileType::Directory) {
+        if new.is_directory() {
             // MDS_MKDIR_LMV, which shares its bit with MDS_OPEN_RESYNC.
             record.set_flags(MdsOpenFlags::RESYNC);
         }
@@ -304,11 +328,11 @@ impl Meta {
                 record.set_flags(MdsOpenFlags::RESYNC | MdsOpenFlags::CREAT);
                 record.bias = Bias::SETSTRIPE_CREATE;
             }
-            Some(Placed { is_default: true, .. }) => {
+            Some(Placed { is_default: true, wish, .. }) if !wish.is_empty() => {
                 record.set_flags(MdsOpenFlags::RESYNC | MdsOpenFlags::DEFAULT_LMV);
                 record.bias = Bias::CREATE_DEFAULT_LMV;
             }
-            None => {}
+            Some(_) | None => {}
         }
         record
     }

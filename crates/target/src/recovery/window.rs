@@ -30,7 +30,7 @@ pub(super) struct Window {
     pub(super) end_is_decided: bool,
     /// Other MDTs are waited for: nothing is admitted before.
     pub(super) awaits_mdts: bool,
-    /// Which.
+    /// The MDTs that have not answered yet what was lost.
     pub(super) awaited_mdts: BTreeSet<MdtIndex>,
     /// When they had answered, if that was after the first client connected: the time of clients begins then.
     pub(super) mdts_done_at: Option<Instant>,
@@ -45,6 +45,9 @@ pub(super) struct Window {
     pub(super) request_replays: BTreeMap<Transno, (ObdHandle, oneshot::Sender<Admitted>)>,
     /// Which of them is each client's: it has one at a time.
     pub(super) request_replay_of: HashMap<ObdHandle, Transno>,
+    /// The connected clients that have come, in the order of their replays, to what is not durable, and may still replay
+    /// requests: all that they had open in durable transactions is open again.
+    pub(super) past_durable: BTreeSet<ObdHandle>,
     /// Lock replays, until all requests are replayed.
     pub(super) lock_replays: Vec<(ObdHandle, oneshot::Sender<Admitted>)>,
     /// How many replays of each client wait or are executed (Lustre's `exp_replay_count`).
@@ -139,6 +142,19 @@ impl Window {
         }
     }
 
+    /// Whether no client can still open what it had opened in a durable transaction. A replayed unlink before that would
+    /// find a file open nowhere, and remove it.
+    fn is_all_open_again(&self) -> bool {
+        self.past_durable.len() >= self.replaying
+    }
+
+    /// A client replays no more requests.
+    pub(super) fn end_requests(&mut self, export: ObdHandle) {
+        decrement(&mut self.replaying);
+        self.past_durable.remove(&export);
+        self.unqueue(export);
+    }
+
     /// Admits the requests whose turn has come.
     pub(super) fn advance(&mut self) -> EndDecided {
         if self.is_stopped || !self.is_running() || !self.is_complete() || self.is_executing_replay
@@ -146,6 +162,9 @@ impl Window {
             return EndDecided(false);
         }
         while let Some((first, _)) = self.request_replays.first_key_value() {
+            if !self.is_all_open_again() {
+                return EndDecided(false);
+            }
             // A gap is a transaction whose client did not come, or whose reply was never lost: if
             // each client that still replays waits with one request, no replay can fill it.
             let gap_is_final = self.request_replays.len() >= self.replaying;

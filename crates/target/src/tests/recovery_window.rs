@@ -36,6 +36,39 @@ fn a_client_that_comes_between_the_end_of_recovery_and_its_eviction_begins_anew(
     });
 }
 
+/// An open that is durable is replayed, too, as the file has to be open again. An unlink that was lost, replayed before
+/// that, would find the file open nowhere, and remove it.
+#[test]
+fn what_was_lost_is_replayed_when_no_client_has_anything_durable_to_replay() {
+    let world = TestWorld::new(75);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let (one, two) = (node.connect("one").await, node.connect("two").await);
+        let open = modify(&one, 1).await;
+        store.commit().unwrap();
+        let unlink = modify(&two, 2).await;
+        let (node, role) = start(&world, &Arc::new(store.crash())).await;
+        let (one, two) = (one.follow(&node), two.follow(&node));
+        one.connect().await.unwrap();
+        two.connect().await.unwrap();
+        let ask = async move {
+            let replay = setattr(2).replayed(unlink.xid, unlink.head.transno);
+            assert_eq!(two.call_with(replay).await.unwrap().head.transno, unlink.head.transno);
+            finish_recovery(&two).await;
+        };
+        world.world().tasks.spawn("unlink", Box::pin(ask));
+        world.sleep(Duration::from_secs(2)).await;
+        assert_eq!(role.executed(), 0, "the other client may have files to open");
+        let replay = setattr(1).replayed(open.xid, open.head.transno);
+        assert_eq!(one.call_with(replay).await.unwrap().head.transno, open.head.transno);
+        world.sleep(Duration::from_secs(2)).await;
+        let opened = role.executed();
+        assert_eq!(finish_recovery(&one).await.head.status, 0);
+        assert_eq!(role.executed(), opened + 1);
+    });
+}
+
 #[test]
 fn recovery_waits_as_long_as_operators_say() {
     let world = TestWorld::new(71);

@@ -99,13 +99,20 @@ fn sum(text: &str, name: &str, field: usize) -> u64 {
     named.filter_map(|words| words.get(field)?.parse::<u64>().ok()).sum()
 }
 
-/// Each rank reads its records in order, with a handle of its own.
-fn read_hard(path: &Path, ranks: std::ops::Range<u64>) -> Outcome {
-    let start = Barrier::new((ranks.end - ranks.start) as usize);
+/// Each rank reads its records in order, with a handle of its own, at the pace that the machine gives it or, `in_step`,
+/// none a record before another one.
+fn read_hard(path: &Path, ranks: std::ops::Range<u64>, in_step: bool) -> Outcome {
+    let ranks_meet = Barrier::new((ranks.end - ranks.start) as usize);
     let one = |rank: u64| {
         let file = File::open(path).context("open")?;
-        start.wait();
-        (0..ROUNDS).try_for_each(|round| read(&file, (round * RANKS + rank) * RECORD, RECORD))
+        ranks_meet.wait();
+        // A rank that cannot read goes on meeting the ranks that can, or they would wait for ever.
+        (0..ROUNDS).fold(Ok(()), |so_far: Outcome, round| {
+            if in_step {
+                ranks_meet.wait();
+            }
+            so_far.and_then(|()| read(&file, (round * RANKS + rank) * RECORD, RECORD))
+        })
     };
     let one = &one;
     thread::scope(|scope| {
@@ -118,13 +125,17 @@ fn read_hard(path: &Path, ranks: std::ops::Range<u64>) -> Outcome {
 fn records_of_ranks_that_share_a_file_are_read_ahead() {
     scene("ahead-hard", 2, LIMIT, |cluster| {
         let path = cold_file(cluster, "hard", ROUNDS * RANKS * RECORD)?;
-        let all = Counts::of(cluster, || read_hard(&path, 0..RANKS))?;
-        ensure(all.are_mostly_hits(), || format!("of 8 ranks: {all:?}"))?;
-        let most = ROUNDS * RANKS * RECORD;
-        ensure(all.bytes <= most * 11 / 10, || format!("{most} of 8 ranks: {all:?}"))?;
-        ensure(all.requests <= ROUNDS * RANKS / 4, || format!("of 8 ranks: {all:?}"))?;
-        chill(&path)?;
-        let one = Counts::of(cluster, || read_hard(&path, 3..4))?;
+        // A rank that a busy machine lets run far before the other ones fetches its own records alone, a request for
+        // each: how many requests there are is a matter of pace, what comes from read-ahead is not.
+        for (in_step, requests) in [(false, ROUNDS * RANKS), (true, ROUNDS * RANKS / 4)] {
+            let all = Counts::of(cluster, || read_hard(&path, 0..RANKS, in_step))?;
+            ensure(all.are_mostly_hits(), || format!("of 8 ranks, in step {in_step}: {all:?}"))?;
+            let most = ROUNDS * RANKS * RECORD;
+            ensure(all.bytes <= most * 11 / 10, || format!("{most} of 8 ranks: {all:?}"))?;
+            ensure(all.requests <= requests, || format!("of 8 ranks, in step {in_step}: {all:?}"))?;
+            chill(&path)?;
+        }
+        let one = Counts::of(cluster, || read_hard(&path, 3..4, false))?;
         ensure(one.are_mostly_hits(), || format!("of one rank: {one:?}"))?;
         let most = ROUNDS * (RECORD + 5 * PAGE);
         ensure(one.bytes <= most, || format!("{most} of one rank: {one:?}"))

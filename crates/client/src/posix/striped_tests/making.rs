@@ -124,33 +124,59 @@ fn stripes_and_defaults_are_read_and_set_as_attributes() {
     assert_eq!(set(default.to_ea().encode()), Ok(()));
 }
 
-#[test]
-fn a_new_directory_is_placed_by_the_default_of_its_parent() {
-    let bench = Bench::new();
-    let ask = |bench: &Bench, default: DirectoryWish, names: &[&str]| {
-        // The root's default, as it is asked for anew.
-        bench.revoke(Fid::ROOT);
-        let root = bench.fixture.files.0.inodes.pin(Fid::ROOT);
+impl Bench {
+    /// On which MDTs directories are made in the root, which has this default, and whether the requests say it.
+    fn make_by_default(&self, default: DirectoryWish, names: &[&str]) -> Vec<(u32, bool)> {
+        // As it is asked for anew.
+        self.revoke(Fid::ROOT);
+        let root = self.fixture.files.0.inodes.pin(Fid::ROOT);
         root.state().cover_bits(InodeBits::LOOKUP);
         root.state().note_default_striping(Some(default), true);
-        bench.asked();
+        self.asked();
         for text in names {
-            let text = name(text);
-            let new = NewNode::Directory;
-            bench
-                .run(move |files, who| async move {
-                    files.make_node(&who, NodeId::ROOT, &text, 0o755, new).await
-                })
-                .expect("made");
+            self.make_directory(text).expect("made");
         }
-        bench.made()
-    };
-    let on_second = DirectoryWish { first: Some(MdtIndex(1)), ..DirectoryWish::default() };
-    assert_eq!(ask(&bench, on_second, &["a", "b"]), [(1, true), (1, true)]);
+        self.made()
+    }
+
+    fn make_directory(&self, text: &str) -> Result<super::super::Entry, Errno> {
+        let (text, new) = (name(text), NewNode::Directory);
+        self.run(move |files, who| async move {
+            files.make_node(&who, NodeId::ROOT, &text, 0o755, new).await
+        })
+    }
+}
+
+#[test]
+fn a_new_directory_is_placed_by_the_default_of_its_parent() {
+    let bench = Bench::with_own_names();
+    assert_eq!(bench.make_by_default(on_second(), &["a", "b"]), [(1, true), (1, true)]);
     assert_eq!(kinds(&bench.asked()), [], "nothing else was asked");
     // Round robin, as in the root: those on the name's MDT are made as any file is.
     let around = DirectoryWish { max_inherit_rr: 3, ..DirectoryWish::default() };
-    assert_eq!(ask(&bench, around, &["c", "d", "e"]), [(0, false), (1, true), (0, false)]);
+    let made = bench.make_by_default(around, &["c", "d", "e"]);
+    assert_eq!(made, [(0, false), (1, true), (0, false)]);
     let asked = bench.asked();
     assert_eq!(kinds(&asked).iter().filter(|(_, what, _)| *what == "space").count(), 2);
+}
+
+#[test]
+fn an_mdt_of_lustre_is_not_sent_the_default_of_the_parent() {
+    let bench = Bench::new();
+    assert_eq!(bench.make_by_default(on_second(), &["a"]), [(1, false)]);
+}
+
+#[test]
+fn a_default_that_names_another_mdt_by_now_is_asked_for_again() {
+    let bench = Bench::new();
+    bench.make_by_default(on_second(), &[]);
+    bench.second.mdt.refuse(Errno::EREMOTE);
+    bench.make_directory("a").expect("made");
+    assert_eq!(bench.made(), [(0, false)], "the root has no default any more");
+    let asked = bench.asked();
+    assert!(kinds(&asked).contains(&(0, "getattr", Fid::ROOT)), "{asked:?}");
+}
+
+fn on_second() -> DirectoryWish {
+    DirectoryWish { first: Some(MdtIndex(1)), ..DirectoryWish::default() }
 }
