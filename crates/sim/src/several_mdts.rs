@@ -108,7 +108,7 @@ async fn send_late(sim: &Arc<Sim>) {
     is_near();
 }
 
-/// Between two MDTs messages take longer than between others.
+/// Between two MDTs messages take longer than between the other nodes.
 async fn distance_two(sim: &Arc<Sim>) {
     let [one, two] = any_two(sim).map(|number| sim.cluster.servers[number].nid);
     let (time, more) = (faults::part(sim, DISTANT_MAX), faults::part(sim, DISTANCE_MAX));
