@@ -165,11 +165,14 @@ pub(crate) struct Model {
     pub(crate) marks: Marks,
     pub(crate) losses: Losses,
     pub(crate) lost_objects: LostObjects,
+    /// How often changes at MDTs may have been lost.
+    pub(crate) changes_lost: u64,
 }
 
 impl Model {
     /// Changes at the MDT that were not durable may be lost.
     pub(crate) fn lose_changes(&mut self) {
+        self.changes_lost += 1;
         self.lost_objects.note_missing_replay();
         self.names.lose();
         self.marks.lose();

@@ -34,12 +34,98 @@ const SPLIT_WITHIN: Duration = Duration::from_secs(20);
 const LOOK_FOR_SPLITS: Duration = Duration::from_millis(5);
 const SPLIT_MAX: Duration = Duration::from_millis(60);
 
+/// What disks of MDTs that are very slow take for one job, at most; and how long MDTs are down then, and recover before they
+/// die again.
+const SLOW_DISK_MIN: Duration = Duration::from_secs(2);
+const SLOW_DISK_MAX: Duration = Duration::from_secs(8);
+const SHORT_DOWN: Duration = Duration::from_secs(3);
+const RECOVERS_WITHIN: Duration = Duration::from_secs(12);
+/// The same of disks that are well.
+const DISK: Duration = Duration::from_micros(50);
+
+/// How much longer messages travel between two MDTs, and how long they do.
+const DISTANCE_MAX: Duration = Duration::from_millis(300);
+const DISTANT_MAX: Duration = Duration::from_secs(40);
+/// The same of what is sent by an MDT that dies meanwhile.
+const LATE_MAX: Duration = Duration::from_secs(4);
+
 /// One thing that concerns several MDTs.
 pub(crate) async fn fail(sim: &Arc<Sim>) {
-    match sim.random().below(3) {
-        0 if sim.cluster.mdts().len() > 1 => part_two(sim).await,
+    let are_several = sim.cluster.mdts().len() > 1;
+    match sim.random().below(6) {
+        0 | 1 if are_several => part_two(sim).await,
+        2 if are_several && sim.random().below(2) == 0 => send_late(sim).await,
+        2 if are_several => distance_two(sim).await,
+        3 => kill_twice(sim).await,
         _ => kill_some(sim).await,
     }
+}
+
+/// MDTs whose disks are slow lose power while changes are under way, and again while they recover: much of what they have
+/// said is not durable, and what they have redone may not be, either.
+async fn kill_twice(sim: &Arc<Sim>) {
+    let mdts = sim.cluster.mdts();
+    let chosen = 1 + sim.random().below((1 << mdts.len()) - 1);
+    let is_chosen = |(at, number): (usize, &usize)| (chosen >> at & 1 == 1).then_some(*number);
+    let chosen: Vec<_> = mdts.iter().enumerate().filter_map(is_chosen).collect();
+    let wait = SLOW_DISK_MIN + faults::part(sim, SLOW_DISK_MAX - SLOW_DISK_MIN);
+    sim.say(format_args!("FAULT: the disks of MDTs are slow, up to {wait:?}"));
+    slow_disks(sim, &mdts, wait);
+    // So long that transactions which build on each other wait for their commit.
+    sim.sleep(faults::part(sim, SLOW_DISK_MAX)).await;
+    wait_for_a_change(sim).await;
+    let twice = chosen.iter().map(|number| async move {
+        let (first, second) = (faults::part(sim, SHORT_DOWN), faults::part(sim, SHORT_DOWN));
+        faults::outage(sim, *number, Ending::LosesPower, first, || ()).await;
+        slow_disks(sim, &[*number], wait);
+        sim.sleep(faults::part(sim, RECOVERS_WITHIN)).await;
+        faults::outage(sim, *number, Ending::LosesPower, second, || ()).await;
+    });
+    all(twice.collect()).await;
+    slow_disks(sim, &mdts, DISK);
+    sim.say("the disks of MDTs are well");
+}
+
+fn slow_disks(sim: &Sim, servers: &[usize], longest: Duration) {
+    for scope in servers.iter().filter_map(|number| sim.cluster.servers[*number].scope()) {
+        sim.world.set_disk_wait(scope, longest);
+    }
+}
+
+/// What an MDT has sent arrives when its next start has already asked what it had lost, and has sent that again.
+async fn send_late(sim: &Arc<Sim>) {
+    let [number, other] = any_two(sim);
+    let [from, to] = [number, other].map(|number| sim.cluster.servers[number].nid);
+    let more = faults::part(sim, LATE_MAX);
+    sim.say(format_args!("FAULT: what {from} sends to {to} arrives {more:?} later"));
+    sim.world.set_distance(from.address(), to.address(), more);
+    // Excluded is what the change is about after one way there and back; then its parts are sent.
+    wait_for_a_change(sim).await;
+    sim.sleep(faults::part(sim, more * 4)).await;
+    let down = faults::part(sim, more / 2);
+    let is_near = || sim.world.set_distance(from.address(), to.address(), Duration::ZERO);
+    faults::outage(sim, number, Ending::Killed, down, is_near).await;
+    is_near();
+}
+
+/// Between two MDTs messages take longer than between the other nodes.
+async fn distance_two(sim: &Arc<Sim>) {
+    let [one, two] = any_two(sim).map(|number| sim.cluster.servers[number].nid);
+    let (time, more) = (faults::part(sim, DISTANT_MAX), faults::part(sim, DISTANCE_MAX));
+    sim.say(format_args!(
+        "FAULT: {one} and {two} are {more:?} more away from each other for {time:?}"
+    ));
+    sim.world.set_distance(one.address(), two.address(), more);
+    sim.sleep(time).await;
+    sim.world.set_distance(one.address(), two.address(), Duration::ZERO);
+    sim.say(format_args!("{one} and {two} are as far from each other as before"));
+}
+
+/// Two of several MDTs.
+fn any_two(sim: &Sim) -> [usize; 2] {
+    let mut mdts = sim.cluster.mdts();
+    let mut take = || mdts.swap_remove(sim.random().below(mdts.len() as u64) as usize);
+    [take(), take()]
 }
 
 /// Any MDTs die at the same moment, and come back one after the other.
@@ -87,14 +173,12 @@ async fn wait_for_a_split(sim: &Sim) {
 
 /// Two MDTs do not reach each other; all clients reach both.
 async fn part_two(sim: &Arc<Sim>) {
-    let mut mdts = sim.cluster.mdts();
-    let mut take = || mdts.swap_remove(sim.random().below(mdts.len() as u64) as usize);
-    let (one, two) = (take(), take());
+    let pair = any_two(sim);
     if sim.random().below(2) == 0 {
         // Of a change that is under way one may get its part, and the other one not.
         wait_for_a_change(sim).await;
     }
-    let [one, two] = [one, two].map(|number| sim.cluster.servers[number].nid);
+    let [one, two] = pair.map(|number| sim.cluster.servers[number].nid);
     let time = faults::part(sim, CUT_MAX);
     sim.say(format_args!("FAULT: {one} and {two} do not reach each other for {time:?}"));
     sim.world.set_apart(one.address(), two.address(), true);

@@ -217,6 +217,11 @@ impl Virtual {
         self.wires.set_apart(one, two, apart);
     }
 
+    /// Bytes travel so much longer between two nodes from now on, in both directions, than the conditions say.
+    pub fn set_distance(&self, one: Ipv4Addr, two: Ipv4Addr, more: Duration) {
+        self.wires.set_distance(one, two, more);
+    }
+
     /// Takes `address` off the network, or puts it back: its connections break, and none is made.
     pub fn set_cut_off(&self, address: Ipv4Addr, cut_off: bool) {
         self.wires.set_cut_off(address, cut_off);

@@ -23,6 +23,8 @@ struct Doors {
     cut_off: HashSet<Ipv4Addr>,
     /// Pairs that do not reach each other, the lower address first.
     apart: HashSet<(Ipv4Addr, Ipv4Addr)>,
+    /// How much longer than the conditions say bytes travel between two, the lower address first.
+    distances: HashMap<(Ipv4Addr, Ipv4Addr), Duration>,
     /// Both directions of every connection, by number so that their order is the same each time.
     pipes: BTreeMap<u64, (Ipv4Addr, Ipv4Addr, Weak<Mutex<Pipe>>)>,
     next: u64,
@@ -40,6 +42,8 @@ struct Pipe {
     arrived: VecDeque<Bytes>,
     arrived_bytes: usize,
     in_flight: usize,
+    /// How much longer than the conditions say bytes travel.
+    distance: Duration,
     /// Nothing overtakes within a connection.
     last_arrival: Instant,
     /// The writer's end: what has been sent before still arrives.
@@ -151,7 +155,19 @@ impl Wires {
         }
     }
 
-    /// When something that leaves now arrives.
+    pub(crate) fn set_distance(&self, one: Ipv4Addr, two: Ipv4Addr, more: Duration) {
+        let mut doors = self.0.doors.lock();
+        doors.distances.insert(pair_of(one, two), more);
+        let pipes = doors.pipes.values();
+        let between = pipes.filter(|(from, to, _)| pair_of(*from, *to) == pair_of(one, two));
+        let between: Vec<_> = between.filter_map(|(_, _, pipe)| pipe.upgrade()).collect();
+        drop(doors);
+        for pipe in between {
+            pipe.lock().distance = more;
+        }
+    }
+
+    /// When something that leaves now arrives, where the way is not longer.
     fn arrival(&self) -> Instant {
         let conditions = self.0.conditions.lock();
         let spread = (conditions.delay_max - conditions.delay_min).as_nanos() as u64;
@@ -177,9 +193,10 @@ impl Wires {
     }
 
     fn pipe(&self, from: Ipv4Addr, to: Ipv4Addr) -> Arc<Mutex<Pipe>> {
-        let pipe = Arc::new(Mutex::new(Pipe::default()));
         let number = self.number();
         let mut doors = self.0.doors.lock();
+        let distance = doors.distances.get(&pair_of(from, to)).copied().unwrap_or_default();
+        let pipe = Arc::new(Mutex::new(Pipe { distance, ..Pipe::default() }));
         doors.pipes.retain(|_, (_, _, pipe)| pipe.strong_count() > 0);
         doors.pipes.insert(number, (from, to, Arc::downgrade(&pipe)));
         pipe
@@ -344,7 +361,7 @@ impl Writing {
         if std::mem::replace(&mut pipe.finished, true) {
             return;
         }
-        let arrival = self.wires.arrival().max(pipe.last_arrival);
+        let arrival = (self.wires.arrival() + pipe.distance).max(pipe.last_arrival);
         pipe.last_arrival = arrival;
         drop(pipe);
         let there = Arc::downgrade(&self.pipe);
@@ -392,7 +409,7 @@ impl WriteStream for Writing {
         }
         pipe.in_flight += count;
         // Equal moments arrive in the order of entry.
-        let arrival = self.wires.arrival().max(pipe.last_arrival);
+        let arrival = (self.wires.arrival() + pipe.distance).max(pipe.last_arrival);
         pipe.last_arrival = arrival;
         drop(pipe);
         self.wires.0.executor.note(crate::fold(&bytes));

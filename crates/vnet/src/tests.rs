@@ -1,5 +1,6 @@
 use std::future::poll_fn;
 use std::net::SocketAddrV4;
+use std::task::{Context, Waker};
 
 use bytes::{Bytes, BytesMut};
 use sheen_io::Connection;
@@ -103,6 +104,37 @@ fn who_are_apart_do_not_reach_each_other_and_reach_the_rest() {
     assert!(world.run(io.network.connect(address(3), address(1), false)).is_ok());
     world.set_apart(*address(2).ip(), *address(1).ip(), false);
     assert!(world.run(io.network.connect(address(2), address(1), false)).is_ok());
+}
+
+#[test]
+fn bytes_travel_longer_between_two_that_are_distant() {
+    let world = Virtual::new(1, NetworkConditions::default());
+    let io = world.world();
+    let meet = |from| {
+        let io = io.clone();
+        async move {
+            let mut listener = io.network.listen(address(1)).await.unwrap();
+            let there = io.network.connect(address(from), address(1), false).await.unwrap();
+            let here = listener.accept().await.unwrap();
+            (there, here, listener)
+        }
+    };
+    let more = Duration::from_millis(70);
+    let send = |from| {
+        let (mut there, mut here, listener) = world.run(meet(from));
+        let begin = world.now();
+        world.run(async move {
+            there.writer.poll_shutdown(&mut Context::from_waker(Waker::noop())).is_ready();
+            read_to_end(&mut here).await.unwrap();
+            drop(listener);
+        });
+        world.now().since(begin)
+    };
+    world.set_distance(*address(1).ip(), *address(2).ip(), more);
+    assert!(send(3) < more);
+    assert!(send(2) >= more);
+    world.set_distance(*address(2).ip(), *address(1).ip(), Duration::ZERO);
+    assert!(send(2) < more);
 }
 
 #[test]

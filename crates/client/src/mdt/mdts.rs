@@ -52,6 +52,11 @@ impl Mdts {
         self.added.notify_waiters();
     }
 
+    /// An answer names what only another MDT can have: there are several, of which the configuration may list one so far.
+    pub(crate) fn note_several(&self) {
+        self.locations.note_several();
+    }
+
     /// Whether there is more than one.
     pub(crate) fn has_several(&self) -> bool {
         self.locations.has_several()

@@ -258,7 +258,15 @@ impl Meta {
     ) -> Result<FoundInode, Errno> {
         let group = who.group_for(inode, May::EXEC);
         let body = MdtBody { fid2: inode.fid, ..who.body(inode.fid, self.intent_valid(), group) };
-        self.getattr_intent_with(who, &NamePlace::whole(inode), None, (depth, body)).await
+        let place = NamePlace::whole(inode);
+        match self.getattr_intent_with(who, &place, None, (depth, body.clone())).await {
+            // By a FID that this client was given elsewhere, before its configuration lists the MDT.
+            Err(Errno::EREMOTE) if !self.mdts.has_several() => {
+                self.mdts.note_several();
+                self.getattr_intent_with(who, &place, None, (depth, body)).await
+            }
+            answered => answered,
+        }
     }
 
     /// The intent itself, of a name.
@@ -338,6 +346,7 @@ impl Meta {
         let body = call::need(reply.mdt_body)?;
         let pin = self.cache.inodes.pin(body.fid1);
         if body.valid.contains(Valid::MDS) {
+            self.mdts.note_several();
             held.iter().for_each(|held| pin.note_remote_name(mdt.index, held));
             return Ok(FoundInode { pin, _held: held, is_remote: true });
         }

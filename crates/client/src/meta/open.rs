@@ -467,6 +467,7 @@ impl Meta {
         let body = call::need(reply.mdt_body)?;
         let pin = self.cache.inodes.pin(body.fid1);
         if body.valid.contains(Valid::MDS) {
+            self.mdts.note_several();
             held.iter().for_each(|held| pin.note_remote_name(mdt.index, held));
             return Ok(OpenAnswer::Remote(pin, held));
         }

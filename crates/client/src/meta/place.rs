@@ -114,6 +114,7 @@ impl Meta {
                 None
             }
             RepliedStriping::Stripes(layout) => {
+                self.mdts.note_several();
                 self.cache.inodes.note_striping(inode, Some(layout))
             }
         };

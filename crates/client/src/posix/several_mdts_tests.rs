@@ -6,11 +6,13 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use sheen_types::{Errno, Fid, InodeBits, LockMode, MdtIndex, Transno};
 use sheen_wire::codec::{Wire, Writer};
+use sheen_wire::ldlm::LdlmReply;
 use sheen_wire::lmv::{LmvEa, LmvMagic};
 use sheen_wire::md::{Bias, MdtBody, OpenHandle, Valid};
 use sheen_wire::messages::{
-    LdlmIntentGetattr, LdlmIntentGetattrReply, MdsCloseReply, MdsReintCreateReply,
-    MdsReintRenameReply, MdsReintUnlinkReply, MdsStatfsReply, MdsSyncReply, Request,
+    LdlmIntentGetattr, LdlmIntentGetattrReply, LdlmIntentOpenReply, MdsCloseReply,
+    MdsReintCreateReply, MdsReintRenameReply, MdsReintUnlinkReply, MdsStatfsReply, MdsSyncReply,
+    Request,
 };
 
 use super::tests::{entry, getattr_request, look_up};
@@ -157,6 +159,65 @@ fn what_was_found_while_there_was_one_mdt_is_asked_of_no_other() {
     let stat = two.run(|files, who| async move { files.getattr(&who, node).await }).unwrap();
     assert_eq!(stat.attributes.mode, 0o040_700);
     assert_eq!(two.kinds(), (vec!["LdlmIntentGetattr".to_owned()], vec![]));
+}
+
+/// Lets the first MDT be asked, and looks before and after the configuration lists the second one.
+fn waits_for_the_second<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+    fixture: Fixture,
+    call: impl FnOnce(super::FileSystem, Credentials) -> F,
+) -> (Two, T) {
+    let (answered, answer) = std::sync::mpsc::channel();
+    let call = call(fixture.files.clone(), Fixture::root());
+    let call = async move { _ = answered.send(call.await) };
+    fixture.world.world().tasks.spawn("call", Box::pin(call));
+    fixture.world.settle();
+    assert!(answer.try_recv().is_err(), "it waits until the configuration lists that MDT");
+    assert!(fixture.mdt.is_done());
+    let second = fixture.add_mdt();
+    second.mdt.answer(found(REMOTE, DIRECTORY, 0x20, WITHOUT_NAME));
+    fixture.world.settle();
+    let two = Two { fixture, second };
+    (two, answer.try_recv().unwrap())
+}
+
+#[test]
+fn a_name_that_leads_to_an_mdt_that_is_not_heard_of_yet_waits_until_it_is() {
+    let fixture = Fixture::new();
+    fixture.mdt.answer(found_elsewhere(REMOTE, 0x10));
+    let (two, looked) = waits_for_the_second(fixture, |files, who| async move {
+        entry(files.lookup(&who, NodeId::ROOT, &name("d")).await).attributes.fid
+    });
+    assert_eq!(looked, REMOTE);
+    assert_eq!(two.kinds().1, ["LdlmIntentGetattr"]);
+}
+
+#[test]
+fn a_file_that_is_opened_on_an_mdt_that_is_not_heard_of_yet_waits_until_it_is() {
+    let fixture = Fixture::new();
+    let elsewhere = LdlmIntentOpenReply {
+        dlm_rep: found_elsewhere(REMOTE, 0x10).dlm_rep,
+        mdt_body: elsewhere(REMOTE),
+        ..LdlmIntentOpenReply::default()
+    };
+    fixture.mdt.answer(elsewhere);
+    let (two, opened) = waits_for_the_second(fixture, |files, who| async move {
+        files.open_create(&who, NodeId::ROOT, &name("d"), 0o644, OpenFlags(0)).await.map(drop)
+    });
+    // It was asked, by an open, and this one only knows another answer.
+    assert_eq!((opened, two.kinds().1[0].as_str()), (Err(Errno::EPROTO), "LdlmIntentOpen"));
+}
+
+#[test]
+fn an_inode_that_is_asked_for_by_its_fid_waits_for_its_mdt_as_well() {
+    let fixture = Fixture::new();
+    let status = u64::from(Errno::EREMOTE.status().cast_unsigned());
+    let dlm_rep = Some(LdlmReply { policy_res2: status, ..LdlmReply::default() });
+    fixture.mdt.answer(LdlmIntentGetattrReply { dlm_rep, ..Default::default() });
+    let node = NodeId(crate::cache::inode_number(REMOTE));
+    let (_, found) = waits_for_the_second(fixture, |files, who| async move {
+        files.by_number(&who, node).await.map(|found| found.attributes.fid)
+    });
+    assert_eq!(found, Ok(REMOTE));
 }
 
 #[test]

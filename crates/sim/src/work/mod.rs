@@ -1,5 +1,6 @@
 //! What clients do: some processes on each, over a few shared names and files.
 
+mod below;
 mod data;
 mod layouts;
 mod marks;
@@ -10,6 +11,7 @@ mod watch;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sheen_types::{Errno, Fid, Instant, Name};
 use sheen_vnet::SeededRandom;
 
@@ -21,6 +23,8 @@ pub(crate) use migrations::Migration;
 
 /// Processes on each client.
 const PROCESSES: u64 = 2;
+/// The client that has a process which works below directories that move.
+const LIVES_BELOW: Writer = 0;
 /// Directories in the root, files in each directory, logs in the root.
 const DIRECTORIES: u64 = 3;
 const FILES: u64 = 4;
@@ -39,6 +43,8 @@ pub(crate) struct Process {
     pub(crate) client: Writer,
     /// Its number among all processes that ever were.
     pub(crate) number: u64,
+    /// Its last operation that was answered with an error, and which.
+    refused: Mutex<Option<(u64, Errno)>>,
 }
 
 /// A name in a directory that was found.
@@ -88,6 +94,15 @@ pub(crate) fn start_client(sim: &Arc<Sim>, number: Writer) {
         };
         world.tasks.spawn("watcher", Box::pin(watch));
     }
+    if sim.changes_fids() && number == LIVES_BELOW {
+        let sim = Arc::clone(sim);
+        let live = async move {
+            let process = Process::start(&sim, number).await;
+            process.live_below().await;
+            process.sim.process_ended(process.number);
+        };
+        world.tasks.spawn("below", Box::pin(live));
+    }
 }
 
 /// Starts the client that looks at everything in the end.
@@ -113,7 +128,8 @@ impl Process {
         loop {
             if let Some(kernel) = sim.cluster.clients[usize::from(client)].kernel() {
                 let number = sim.next_process(client);
-                return Self { sim: Arc::clone(sim), kernel, client, number };
+                let (sim, refused) = (Arc::clone(sim), Mutex::default());
+                return Self { sim, kernel, client, number, refused };
             }
             sim.sleep(Duration::from_millis(50)).await;
         }
@@ -223,6 +239,7 @@ impl Process {
         match outcome {
             Ok(_) => _ = self.sim.end(operation, done),
             Err(errno) => {
+                *self.refused.lock() = Some((operation, *errno));
                 let since = self.sim.end(operation, errno);
                 let wanting = *errno == Errno::ENOSPC
                     && (self.sim.may_want_objects() || self.sim.may_be_full());

@@ -304,16 +304,22 @@ impl Process {
 
     /// `rmdir`.
     pub(super) async fn remove_directory(&self) {
-        let Some(place) = self.directory_place().await else { return };
+        if let Some(place) = self.directory_place().await {
+            self.remove_directory_at(&place).await;
+        }
+    }
+
+    /// The same of this one.
+    pub(super) async fn remove_directory_at(&self, place: &NameInDirectory) {
         let begin = self.now();
-        let operation = self.begins(format!("rmdir {}", place.path), &[&place]);
+        let operation = self.begins(format!("rmdir {}", place.path), &[place]);
         self.model(|model| {
             model.names.begin_remove(place.key(), operation, self.client, begin);
         });
         self.kernel.moves(place.parent.node, &place.name, begin);
         let done = self.kernel.files.rmdir(self.kernel.who(), place.parent.node, &place.name).await;
         self.kernel.moved(place.parent.node, &place.name);
-        self.name_ended(&place, operation, &done);
+        self.name_ended(place, operation, &done);
     }
 
     /// Reads a directory from its beginning to its end.
