@@ -79,6 +79,8 @@ struct Cluster {
     moves: Vec<(u32, Request)>,
     /// What the master was before, as it says; a Lustre server says nothing.
     former: Vec<Fid>,
+    /// A directory to migrate is there already.
+    is_there_already: bool,
 }
 
 fn layout_of(hash: LmvHash, stripes: &[Fid]) -> DirectoryLayout {
@@ -110,6 +112,7 @@ impl Cluster {
             grants_no_names: false,
             moves: Vec::new(),
             former: Vec::new(),
+            is_there_already: false,
         }
     }
 
@@ -296,6 +299,11 @@ impl Cluster {
                 reply.into()
             }
             Request::MdsGetxattr(asked) => self.former(mdt, asked)?.into(),
+            Request::MdsReintMigrate(asked)
+                if self.is_there_already && asked.rec_reint.bias != Bias::MIGRATE_NSONLY =>
+            {
+                return Err(Errno::EALREADY);
+            }
             Request::MdsReintMigrate(_) => {
                 self.moves.push((mdt, request.clone()));
                 MdsReintMigrateReply::default().into()

@@ -305,6 +305,39 @@ fn a_directory_that_stays_with_its_names_alone_is_there_already() {
     assert!(bench.cluster.lock().moves.is_empty());
 }
 
+/// An MDT of Lustre says so of a directory that lies on the target's MDT, and leaves its name in a stripe that is to go.
+#[test]
+fn the_name_of_a_directory_that_is_on_its_mdt_already_moves_alone() {
+    for (bench, is_ours) in [(Bench::moving(), false), (Bench::moving(), true)] {
+        for mdt in [&bench.fixture.mdt, &bench.second.mdt] {
+            mdt.own_names.store(is_ours, Ordering::Relaxed);
+        }
+        let node = bench.directory();
+        let sub = Fid::new(0x2_4000_0401, 30);
+        let before = bench.put_before("sub", sub);
+        {
+            let mut cluster = bench.cluster.lock();
+            let names = cluster.directories.get_mut(&before).expect("a stripe");
+            names.get_mut("sub").expect("it is there").2 = DIRECTORY;
+        }
+        entry(bench.look_up(node, "sub"));
+        bench.cluster.lock().is_there_already = true;
+        let migrated = bench.run(move |files, who| async move {
+            let wish = DirectoryWish { first: Some(MdtIndex(1)), ..DirectoryWish::default() };
+            files.migrate_name(&who, node, &name("sub"), wish, false).await
+        });
+        assert_eq!(migrated, if is_ours { Err(Errno::EALREADY) } else { Ok(()) });
+        let moves = std::mem::take(&mut bench.cluster.lock().moves);
+        match &moves[..] {
+            [] if is_ours => {}
+            [(1, Request::MdsReintMigrate(alone))] if !is_ours => {
+                assert_eq!(alone.rec_reint.bias, Bias::MIGRATE_NSONLY);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 fn from_start() -> DirCookie {
     DirCookie(0)
 }
