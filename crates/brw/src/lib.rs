@@ -84,12 +84,15 @@ pub trait Objects: Send + Sync + 'static {
         before: &Attributes,
     ) -> AttributePatch;
 
-    /// Bytes of an object were written or cut and the client is about to be answered.
+    /// Waits, after bytes of an object were written or cut, until the client may be answered.
     ///
     /// # Errors
-    /// Why they must not be.
-    fn changed<'a>(&'a self, context: &'a Context, object: Fid)
-    -> BoxFuture<'a, Result<(), Errno>>;
+    /// Why it must not be.
+    fn before_answer<'a>(
+        &'a self,
+        context: &'a Context,
+        object: Fid,
+    ) -> BoxFuture<'a, Result<(), Errno>>;
 }
 
 /// The data of one server's objects.

@@ -34,7 +34,7 @@ impl<O: Objects> Brw<O> {
         done.map_err(store_errno)?;
         self.stamp(context, object, &asked)?;
         drop(applying);
-        self.objects.changed(context, object).await?;
+        self.objects.before_answer(context, object).await?;
         drop(lock);
         let oa = self.describe(&asked, object, O::PUNCH_REPLY_VALID)?;
         let ost_body = Some(OstBody { oa });
@@ -81,7 +81,7 @@ impl<O: Objects> Brw<O> {
         done.map_err(store_errno)?;
         self.stamp(context, object, &asked)?;
         drop(applying);
-        self.objects.changed(context, object).await?;
+        self.objects.before_answer(context, object).await?;
         drop(lock);
         let oa = self.describe(&asked, object, attributes::ALWAYS)?;
         let ost_body = Some(OstBody { oa });

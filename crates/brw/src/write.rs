@@ -42,7 +42,7 @@ impl<O: Objects> Brw<O> {
             return Ok(refused(asked, sum, transfer.pieces.len()));
         }
         self.apply(context, &transfer, runs, &asked, &before)?;
-        self.objects.changed(context, transfer.object).await?;
+        self.objects.before_answer(context, transfer.object).await?;
         if transfer.pieces.iter().any(|piece| piece.flags.contains(BrwFlags::SYNC)) {
             self.make_durable(context, transfer.object).await?;
         }

@@ -64,7 +64,7 @@ pub struct Part {
 /// See the module's documentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// The same for all bytes.
+    /// One striping for all bytes.
     Plain(Striping),
     /// Components, adjoining, by rising offset; at least one.
     Composite(Vec<Part>),

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 
 use sheen_types::Extent;
 
-use crate::mix::spread;
+use crate::hash::spread;
 
 /// No node.
 const NONE: u32 = u32::MAX;

@@ -3,7 +3,7 @@
 //! [`server::Namespace`] decides which client holds what on one target; [`client::Namespace`]
 //! caches what one target has granted to us. Both are synchronous: a call takes the time and an
 //! event, changes the state, and appends what has to be done to a list of actions. They know no
-//! RPC, start no task and read no clock. What a lock protects (attributes, pages, lock value
+//! RPC, start no task and read no clock. What a lock covers (attributes, pages, lock value
 //! blocks) is not here. How messages describe a lock is: `wire_desc`, for both sides.
 //!
 //! A lock has two handles (Lustre: cookies), one on either side. In each namespace `handle` is the one by which that
@@ -16,9 +16,10 @@
 pub mod client;
 mod flags;
 mod flock;
+mod handles;
+mod hash;
 mod interval;
 mod limits;
-mod mix;
 mod policy;
 pub mod server;
 mod wire_desc;

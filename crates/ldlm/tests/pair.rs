@@ -315,7 +315,7 @@ impl World {
         let mut actions = Vec::new();
         let it = &mut self.clients[client as usize];
         it.users[user] = User::Idle;
-        it.namespace.dec_ref(Instant(self.now), handle, mode, &mut actions);
+        it.namespace.release(Instant(self.now), handle, mode, &mut actions);
         self.client_actions(client, actions);
     }
 

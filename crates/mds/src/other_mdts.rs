@@ -32,7 +32,8 @@ const MDTS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x207);
 const PARTS_IN_FLIGHT: u16 = 256;
 /// How long an MDT that the configuration is to name is waited for: as long as it is read again at the latest.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The same while this MDT recovers: a replay that is refused evicts its client, and one that waits keeps all clients waiting.
+/// How long one is waited for while this MDT recovers: a replay that is refused evicts its client, and one that waits keeps
+/// all clients waiting.
 const PATIENCE_OF_RECOVERY: Duration = Duration::from_secs(60);
 /// Readings of the configuration that do not name an MDT, after which it is not awaited any more: it is gone for good. One that has
 /// just joined is in the next.
@@ -88,7 +89,7 @@ impl OtherMdts {
         is_it.then_some(channel)
     }
 
-    /// The same, where it has answered: what it says is believed.
+    /// The channel to an MDT that has answered: what it says is believed.
     pub(crate) fn known_partner(&self, index: u16) -> Option<Arc<dyn Channel>> {
         self.partner(index).filter(|channel| !self.is_own_offer(&channel.connect_data()))
     }

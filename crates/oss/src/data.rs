@@ -35,7 +35,7 @@ impl Objects for OstObjects {
     }
 
     /// Nothing to wait for: an OST's objects are durable before the MDT learns their ids.
-    fn changed<'a>(&'a self, _: &'a Context, _: Fid) -> BoxFuture<'a, Result<(), Errno>> {
+    fn before_answer<'a>(&'a self, _: &'a Context, _: Fid) -> BoxFuture<'a, Result<(), Errno>> {
         Box::pin(std::future::ready(Ok(())))
     }
 }

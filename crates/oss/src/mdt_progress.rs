@@ -121,7 +121,7 @@ impl MdtProgress {
         Some(Self { started, committed, kept })
     }
 
-    /// The same, and no object up to `last` that holds data is given up.
+    /// This progress, after which no object up to `last` that holds data is given up.
     pub(crate) fn keeping(self, last: u64) -> Self {
         Self { kept: last, ..self }
     }

@@ -21,7 +21,7 @@ pub fn add_in_work(tree: &Tree, running: &[Arc<HostedTarget>]) {
         };
         let one = Arc::clone(one);
         tree.add(&format!("{root}.requests_in_work"), move || {
-            text(&one.served.target.requests_in_work())
+            text(&one.served.target.requests_in_progress())
         });
     }
 }

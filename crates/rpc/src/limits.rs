@@ -42,7 +42,7 @@ pub const OBD_TIMEOUT: Duration = Duration::from_secs(100);
 /// may get lost before a server takes its client for dead.
 pub const PING_INTERVAL: Duration = Duration::from_secs(25);
 
-/// The same while requests wait to become durable (`PING_INTERVAL_SHORT`): what we keep for replay
+/// Between pings while requests wait to become durable (`PING_INTERVAL_SHORT`): what we keep for replay
 /// is memory.
 pub const PING_INTERVAL_SHORT: Duration = Duration::from_secs(7);
 

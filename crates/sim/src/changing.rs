@@ -22,7 +22,7 @@ const SPREAD_WITHIN: Duration = Duration::from_secs(200);
 /// A master or a stripe whose layout changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Changing {
-    /// Which.
+    /// The directory.
     pub(crate) fid: Fid,
     /// Why.
     pub(crate) change: LayoutChange,

@@ -27,7 +27,7 @@ use crate::{DiskError, commit_mark::CommitMark, database::Database, files::SumsG
 
 /// The newest format this program knows, and the one it makes.
 pub const FORMAT_VERSION: u32 = 3;
-/// The same without lengths and checksums of data: nothing is known of what was written then, and a program
+/// The format without lengths and checksums of data: nothing is known of what was written then, and a program
 /// that knows no newer one would not keep them in step. Becomes the newest when it is opened.
 const VERSION_WITHOUT_SUMS: u32 = 2;
 const MAGIC: &str = "sheen-store-disk";

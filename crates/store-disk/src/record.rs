@@ -10,7 +10,7 @@ use sheen_types::{Fid, Timestamp};
 
 /// The layout below.
 const RECORD_VERSION: u8 = 1;
-/// The same with a file's name behind the times: data that came by an exchange.
+/// The layout with a file's name behind the times: data that came by an exchange.
 const RECORD_VERSION_EXCHANGED: u8 = 2;
 /// The index of data that an object holds and another was created with: the file's name, as its key
 /// in the database is made, to the holder's.

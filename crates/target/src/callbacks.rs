@@ -28,7 +28,7 @@ use tokio::sync::oneshot;
 use crate::EACH_LINE;
 use crate::callback_turns::{Callback, CallbackKind};
 use crate::export::Export;
-use crate::in_work::{Wait, while_waiting};
+use crate::in_progress::{Wait, while_waiting};
 use crate::target::Target;
 
 /// Pause before a callback is sent again.

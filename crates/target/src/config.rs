@@ -14,7 +14,7 @@ const FLAGS: ConnectFlags = ConnectFlags::VERSION
     .union(ConnectFlags::AT)
     .union(ConnectFlags::BULK_MBITS)
     .union(ConnectFlags::FLAGS2);
-/// The same in the second word.
+/// What targets support, in the second word of flags.
 const FLAGS2: ConnectFlags2 = ConnectFlags2::REP_MBITS;
 
 /// How long the target waits, and for what.

@@ -172,6 +172,9 @@ impl Target {
         if self.stopping.load(Ordering::Acquire) || connect.target != self.config.uuid {
             return Err(Errno::ENODEV);
         }
+        if !self.is_of_kind(request) {
+            return Err(Errno::EOPNOTSUPP);
+        }
         if !connect.offers(ConnectFlags::FULL20) {
             return Err(Errno::EPROTO);
         }

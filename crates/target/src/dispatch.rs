@@ -4,7 +4,7 @@
 //!    counts how long that took.
 //! 2. `connect` answers it if it is a connect. Any other request names the export of its client.
 //! 3. `check` and `may_ask` refuse what is not to be executed at all.
-//! 4. `InProgress::begin` enters it among the requests in work. One that is there already only brings a newer route
+//! 4. `ProgressGuard::begin` enters it among the requests in progress. One that is there already only brings a newer route
 //!    for the one reply. That is a resend over another NID, after a reconnect: one from the same NID does not come this
 //!    far while the first runs, for `sheen_rpc::service` keeps it, and runs it if the first ends unanswered.
 //! 5. `execute` waits until recovery admits it, and marks it as a replay if it is one (`wait_for_recovery`; what it changes
@@ -25,7 +25,7 @@ use sheen_wire::ptlrpc::MsgFlags;
 use crate::context::Context;
 use crate::export::{Export, ExportState};
 use crate::fault::{FaultAction, FaultSite};
-use crate::in_work::{RunningRequest, followed};
+use crate::in_progress::{RequestInProgress, followed};
 use crate::last_rcvd::ReplyRecord;
 use crate::operations::{ExportEnd, Outcome};
 use crate::replays::FalseReplay;
@@ -79,19 +79,19 @@ impl From<Errno> for Failure {
 }
 
 /// A request's entry among those in progress, until it ends or is dropped.
-struct InProgress {
+struct ProgressGuard {
     export: Arc<Export>,
     /// `None` when it has ended.
     xid: Option<Xid>,
 }
 
-impl InProgress {
+impl ProgressGuard {
     /// Enters the request. If the same one is in progress already, the newer reply route is kept
     /// for the one answer, and `None` says that there is nothing else to do.
     fn begin(
         export: &Arc<Export>,
         xid: Xid,
-        request: RunningRequest,
+        request: RequestInProgress,
         replier: Replier,
     ) -> Option<(Self, Replier)> {
         let mut state = export.lock();
@@ -111,7 +111,7 @@ impl InProgress {
     }
 }
 
-impl Drop for InProgress {
+impl Drop for ProgressGuard {
     fn drop(&mut self) {
         self.end();
     }
@@ -140,9 +140,9 @@ impl Target {
             reply_bytes_max,
             ..
         } = incoming;
-        let in_work = RunningRequest::new(kind, arrived);
-        let current = in_work.waits_for.clone();
-        let begun = InProgress::begin(&export, xid, in_work, replier);
+        let entry = RequestInProgress::new(kind, arrived);
+        let current = entry.waits_for.clone();
+        let begun = ProgressGuard::begin(&export, xid, entry, replier);
         let Some((mut progress, replier)) = begun else { return };
         let context = Context {
             target: Arc::clone(self),
@@ -343,8 +343,8 @@ mod tests {
         let export = Export::new(Uuid::new("one"), ObdHandle(1), 1, ExportState::Full);
         let export = Arc::new(export);
         let begin = || {
-            let request = RunningRequest::new(Kind::ObdPing, Instant(0));
-            InProgress::begin(&export, Xid(7), request, Replier::new(|_, _| {}))
+            let request = RequestInProgress::new(Kind::ObdPing, Instant(0));
+            ProgressGuard::begin(&export, Xid(7), request, Replier::new(|_, _| {}))
         };
         let (mut first, _) = begin().expect("no other has it");
         assert!(begin().is_none(), "it is in progress");

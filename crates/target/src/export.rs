@@ -16,7 +16,7 @@ use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 
 use crate::budget::Account;
 use crate::callback_turns::CallbackTurns;
-use crate::in_work::RunningRequest;
+use crate::in_progress::RequestInProgress;
 use crate::replies::Replies;
 use crate::servers::owner;
 
@@ -81,7 +81,7 @@ pub(crate) struct ExportInner {
     /// Requests whose bytes are being applied.
     pub(crate) applying: usize,
     /// Requests being executed.
-    pub(crate) in_progress: HashMap<Xid, RunningRequest>,
+    pub(crate) in_progress: HashMap<Xid, RequestInProgress>,
     pub(crate) last_transno: Transno,
     /// The client has seen the answers of all requests up to here.
     pub(crate) last_xid: Xid,

@@ -20,7 +20,7 @@
 //!
 //! The modules, by what they are for:
 //!
-//! - a request: `dispatch` (its steps), `context`, `operations` (what a role does), `answer`, `in_work` (what it waits for),
+//! - a request: `dispatch` (its steps), `context`, `operations` (what a role does), `answer`, `in_progress` (what it waits for),
 //!   `slow` (what takes long), `local` (a client in the server's process);
 //! - changes: `transact`, `history` (their order and how far they are durable), `epoch`, `undurable`, `applying`;
 //!   `distributed` over several MDTs;
@@ -52,7 +52,7 @@ mod export;
 mod fault;
 mod history;
 mod housekeeping;
-mod in_work;
+mod in_progress;
 mod jobs;
 mod last_rcvd;
 mod limits;
@@ -91,7 +91,7 @@ pub use distributed::{
 };
 pub use export::{Export, ExportState};
 pub use fault::{FaultAction, FaultSite, Faults};
-pub use in_work::{RequestView, Wait, while_waiting};
+pub use in_progress::{RequestView, Wait, while_waiting};
 pub use jobs::JobView;
 pub use last_rcvd::{RecoveryLosses, ReplyRecord, ReplyRecording, transno_at_rest};
 pub use limits::COMPLETION_EXCEPTIONS_MAX;

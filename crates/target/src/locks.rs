@@ -8,7 +8,7 @@ use sheen_types::{Errno, Extent, Fid, InodeBits, LockHandle, LockMode, ResourceN
 use sheen_wire::ldlm::{LdlmReply, LdlmRequest, LockFlags as WireFlags};
 
 use crate::context::Context;
-use crate::in_work::{Wait, while_waiting};
+use crate::in_progress::{Wait, while_waiting};
 use crate::target::Target;
 
 /// The lock that an enqueue asks for.

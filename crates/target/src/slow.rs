@@ -9,7 +9,7 @@ use sheen_ldlm::Owner;
 use sheen_ldlm::server::LockInfo;
 use sheen_types::{Instant, ObdHandle};
 
-use crate::in_work::{RequestView, Wait};
+use crate::in_progress::{RequestView, Wait};
 use crate::limits::SLOW_REQUEST_AGE;
 use crate::target::Target;
 

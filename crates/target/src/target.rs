@@ -23,7 +23,7 @@ use crate::epoch::Epoch;
 use crate::export::{Export, ExportTable};
 use crate::fault::Faults;
 use crate::history::History;
-use crate::in_work::{Wait, while_waiting};
+use crate::in_progress::{Wait, while_waiting};
 use crate::jobs::Jobs;
 use crate::last_rcvd::{
     ClientRecord, LastRcvd, ReplyRecord, Slot, put_epoch, put_server, remove_strays,

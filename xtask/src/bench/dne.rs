@@ -2,6 +2,7 @@
 //!
 //! Two real cores cannot show what 16 servers do. The simulator can: there each request takes its MDT the same time.
 
+mod cpu;
 mod report;
 
 use std::io::{BufRead, BufReader};
@@ -45,6 +46,12 @@ pub(super) struct Options {
     /// Where plots, numbers and README go
     #[arg(long, value_name = "DIR", default_value = "docs/bench/dne")]
     out: PathBuf,
+    /// Instead of all that: so many turns of creates in real time, on one MDT and on four, for what they cost the servers
+    #[arg(long, value_name = "N")]
+    cpu_turns: Option<u32>,
+    /// Files of a turn
+    #[arg(long, value_name = "N", default_value_t = 20_000, requires = "cpu_turns")]
+    cpu_files: u64,
 }
 
 /// A phase with some MDTs, as the simulator prints it (`sheen_sim::scaling::Row`).
@@ -61,6 +68,9 @@ struct Row {
 }
 
 pub(super) fn run(options: &Options) -> Outcome {
+    if let Some(turns) = options.cpu_turns {
+        return cpu::run(turns, options.cpu_files, &root().join(&options.out), &commit());
+    }
     if options.mdts.len() > sheen_bench::plot::COLORS.len() {
         return Err(format!("{} numbers of MDTs are too many for a plot", options.mdts.len()));
     }

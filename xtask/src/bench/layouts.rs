@@ -7,7 +7,7 @@
 mod cluster;
 mod isolation;
 mod plot;
-mod sample;
+pub(super) mod sample;
 mod shared;
 mod small;
 mod work;

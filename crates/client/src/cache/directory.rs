@@ -137,9 +137,9 @@ impl InodeState {
     }
 
     /// See [`DirectoryNames::missed`]: a page costs a request, and the lock another.
-    pub(crate) fn missed(&mut self) -> Option<u64> {
+    pub(crate) fn note_missed(&mut self) -> Option<u64> {
         let cost = if self.covered.update.is_covered() { 1 } else { 2 };
-        self.directory.names_mut().missed(cost)
+        self.directory.names_mut().note_missed(cost)
     }
 
     /// Notes a name known to be absent; whether it may be kept.

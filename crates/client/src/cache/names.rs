@@ -293,7 +293,7 @@ impl DirectoryNames {
     /// A lookup that had to be asked found nothing. Where reading is to go on, if reading is worth
     /// while now: as many requests as `cost` for as many lookups before, and twice as many for each
     /// time that it did not pay.
-    pub(super) fn missed(&mut self, cost: u32) -> Option<u64> {
+    pub(super) fn note_missed(&mut self, cost: u32) -> Option<u64> {
         let next = self.knowledge.as_ref().map_or(0, |knowledge| knowledge.next);
         if next == HASH_END {
             return None;
@@ -469,12 +469,12 @@ mod tests {
     #[test]
     fn reading_is_paid_for_by_misses_and_dearer_where_it_did_not_pay() {
         let mut fixture = Fixture::new();
-        assert_eq!(fixture.names.missed(2), None);
-        assert_eq!(fixture.names.missed(2), Some(0));
+        assert_eq!(fixture.names.note_missed(2), None);
+        assert_eq!(fixture.names.note_missed(2), Some(0));
         fixture.read_all(&[]);
         fixture.names.lock_lost();
         assert!(fixture.names.is_contended());
-        let misses = |names: &mut DirectoryNames| (1..99).find(|_| names.missed(2).is_some());
+        let misses = |names: &mut DirectoryNames| (1..99).find(|_| names.note_missed(2).is_some());
         assert_eq!(misses(&mut fixture.names), Some(4));
         fixture.read_all(&[]);
         fixture.names.lock_lost();

@@ -157,7 +157,7 @@ impl DataTargets {
             file: fid,
             mapping,
             state: Mutex::new(ObjectState::fresh(known)),
-            changed: tokio::sync::Notify::new(),
+            progress: tokio::sync::Notify::new(),
         }))
     }
 
@@ -225,7 +225,7 @@ impl DataPath for DataTargets {
         Some(self.shared.waiting_calls.enter(file, call_pages))
     }
 
-    fn gone(&self, layout: &FileLayout) {
+    fn note_gone(&self, layout: &FileLayout) {
         for stripe in layout.stripes() {
             if let Some(target) = self.ost(stripe.ost) {
                 target.cancel_soon(OstId::of_fid(stripe.object).resource());

@@ -70,7 +70,7 @@ pub(super) struct CancellingLockUse {
 impl Drop for CancellingLockUse {
     fn drop(&mut self) {
         self.cancelling.users.fetch_sub(1, Ordering::AcqRel);
-        self.object.changed.notify_waiters();
+        self.object.progress.notify_waiters();
     }
 }
 
@@ -114,7 +114,7 @@ impl Object {
         let (lost_any, discarded) = {
             let mut state = self.state.lock();
             state.losses += 1;
-            state.changes += 1;
+            state.data_changes += 1;
             state.is_from_ost &= self.target.kind == DataTargetKind::Ost;
             state.is_vouched &= state.is_from_ost && is_covered;
             state.distrust_size_after_lock(extent);
@@ -178,7 +178,7 @@ impl Object {
     async fn end_use_of_cancelling(&self, cancelling: &Arc<CancellingExtent>) {
         self.state.lock().cancelling.retain(|other| !Arc::ptr_eq(other, cancelling));
         loop {
-            let left = self.changed.notified();
+            let left = self.progress.notified();
             if cancelling.users.load(Ordering::Acquire) == 0 {
                 return;
             }

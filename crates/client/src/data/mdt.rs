@@ -67,15 +67,15 @@ pub struct NewTimes {
 pub struct UpdatedTimes {
     object: Arc<Object>,
     before: (Timestamp, Timestamp, Timestamp),
-    /// How many changes there were when it was done.
-    changes: u64,
+    /// `ObjectState::data_changes` when that was done.
+    data_changes: u64,
 }
 
 impl UpdatedTimes {
     /// The MDT has not set the times after all.
     pub(crate) fn undo(self) {
         let mut state = self.object.state.lock();
-        if state.changes == self.changes {
+        if state.data_changes == self.data_changes {
             let known = &mut state.known;
             (known.atime, known.mtime, known.ctime) = self.before;
         }
@@ -147,7 +147,7 @@ impl MdtData {
             file: fid,
             mapping,
             state: Mutex::new(ObjectState::fresh(known)),
-            changed: Notify::new(),
+            progress: Notify::new(),
         }))
     }
 }
@@ -182,13 +182,13 @@ impl InodeData for MdtData {
     fn update_times(&self, fid: Fid, times: NewTimes) -> Option<UpdatedTimes> {
         let resource = ResourceName::of_fid(fid);
         let object = self.0.is_dirty(resource).then(|| self.0.object(resource))??;
-        let (before, changes) = {
+        let (before, data_changes) = {
             let mut state = object.state.lock();
             let known = state.known;
             state.set_times(times);
-            ((known.atime, known.mtime, known.ctime), state.changes)
+            ((known.atime, known.mtime, known.ctime), state.data_changes)
         };
-        Some(UpdatedTimes { object, before, changes })
+        Some(UpdatedTimes { object, before, data_changes })
     }
 }
 

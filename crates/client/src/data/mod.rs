@@ -20,13 +20,13 @@
 
 mod advice;
 mod ahead;
-mod change;
 mod counts;
 mod data_target;
 mod data_targets;
 mod extents;
 mod file;
 mod flush_queue;
+mod glimpse;
 mod gone;
 mod grant;
 mod group_lock;
@@ -37,6 +37,7 @@ mod mdt;
 mod mdt_locations;
 mod negotiated_limits;
 mod object;
+mod object_calls;
 mod page_invalidation;
 mod pieces;
 mod read;
@@ -189,7 +190,7 @@ pub trait DataPath: Send + Sync {
 
     /// This client has removed a file's last name and does not have it open: its object locks may be
     /// cancelled soon, together with those of other such files.
-    fn gone(&self, layout: &FileLayout);
+    fn note_gone(&self, layout: &FileLayout);
 
     /// Returns grant that was unused for too long.
     fn return_grant(&self) {}

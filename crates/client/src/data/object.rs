@@ -43,8 +43,9 @@ pub(super) struct Object {
     pub(super) file: Fid,
     pub(super) mapping: Mapping,
     pub(super) state: Mutex<ObjectState>,
-    /// Writing bytes became fewer, or a user of a lock that is being cancelled ended.
-    pub(super) changed: Notify,
+    /// Notified when fewer bytes are being written, a use of a lock that is being cancelled has ended, a lock that was
+    /// asked for ahead is here or refused, or the kernel has dropped pages: what waits for one of these looks again.
+    pub(super) progress: Notify,
 }
 
 /// What is known and held.
@@ -59,11 +60,12 @@ pub(super) struct ObjectState {
     pub(super) through: WritesThrough,
     /// The reads in flight, which need the bytes of each write.
     pub(super) reads: ReadsInFlight,
-    /// Counts writes, truncates and punches: a reply to a question sent before one of them may be stale.
-    pub(super) changes: u64,
+    /// Counts what made bytes of this object other ones: writes, truncates, punches, bytes that were lost. A read ahead
+    /// keeps what it brings only if this is as it was when it was sent.
+    pub(super) data_changes: u64,
     pub(super) known: KnownAttributes,
-    /// Goes up whenever `known` changes: replies to questions sent before that are stale.
-    pub(super) version: u64,
+    /// Counts changes of `known`. A glimpse keeps what it brings only if this is as it was when it was sent.
+    pub(super) known_version: u64,
     /// Whether the OST said last that it has no such object.
     pub(super) is_absent: bool,
     /// Whether `known` came from the OST. A lock does not prove that: it may be older than this object.
@@ -169,7 +171,7 @@ impl ObjectState {
 
     /// A program has chosen times.
     pub(super) fn set_times(&mut self, times: NewTimes) {
-        self.version += 1;
+        self.known_version += 1;
         self.known.atime = times.atime.unwrap_or(self.known.atime);
         self.known.mtime = times.mtime.unwrap_or(self.known.mtime);
         self.known.ctime = times.ctime;
@@ -214,7 +216,7 @@ impl PendingInvalidation {
 impl Drop for PendingInvalidation {
     fn drop(&mut self) {
         self.0.state.lock().pending_invalidations -= 1;
-        self.0.changed.notify_waiters();
+        self.0.progress.notify_waiters();
     }
 }
 
@@ -296,7 +298,7 @@ impl Object {
         }
         state.is_from_ost = lvb.is_some();
         state.is_vouched = lvb.is_some() && covers_end;
-        state.version += 1;
+        state.known_version += 1;
         let Some(lvb) = lvb else {
             drop(state);
             return self.note_bad_value(value);
@@ -403,12 +405,12 @@ impl Object {
     /// Waits until no invalidation of the kernel's pages is pending.
     pub(super) async fn wait_for_invalidations(&self) {
         loop {
-            let mut changed = pin!(self.changed.notified());
-            changed.as_mut().enable();
+            let mut progress = pin!(self.progress.notified());
+            progress.as_mut().enable();
             if !self.has_pending_invalidations() {
                 return;
             }
-            changed.await;
+            progress.await;
         }
     }
 
@@ -427,7 +429,7 @@ impl Object {
         let dropped = state.dirty.release(start, end);
         state.record_unflushed(|| None);
         state.clean.remove(start, end);
-        state.changes += 1;
+        state.data_changes += 1;
         drop(state);
         self.target.return_discarded(dropped);
     }

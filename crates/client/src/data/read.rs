@@ -116,18 +116,18 @@ impl Object {
             return Ok(());
         };
         layout_version.check()?;
-        let changes = {
+        let data_changes = {
             let state = self.state.lock();
             if state.has_unwritten(start, end) {
                 return Ok(());
             }
-            state.changes
+            state.data_changes
         };
         let pieces = self.fetch(start, end).await?;
         {
             let mut state = self.state.lock();
             // What was changed in the meantime may be on the OST by now, and newer than what came.
-            let is_current = state.changes == changes;
+            let is_current = state.data_changes == data_changes;
             let mut at = start;
             for piece in pieces.into_iter().filter(|_| is_current) {
                 let length = piece.len() as u64;

@@ -120,11 +120,11 @@ impl Object {
         let end = offset + data.len() as u64;
         state.reads.note(offset, data);
         let now = self.target.shared.world.clock.wall();
-        state.version += 1;
+        state.known_version += 1;
         state.known.size = state.known.size.max(end);
         state.sure_size = state.sure_size.max(end);
         (state.known.mtime, state.known.ctime) = (now, now);
-        state.changes += 1;
+        state.data_changes += 1;
     }
 
     /// Whether no reply is to come that may bring grant for what is dirty.
@@ -162,7 +162,7 @@ impl Object {
         let end = extent.end.saturating_add(1);
         let last_through = self.state.lock().through.last();
         loop {
-            let changed = self.changed.notified();
+            let progress = self.progress.notified();
             if self.start_write_rpc(extent, 0) {
                 continue;
             }
@@ -175,7 +175,7 @@ impl Object {
             if !pending {
                 return;
             }
-            changed.await;
+            progress.await;
         }
     }
 
@@ -227,7 +227,7 @@ impl Object {
                 state.writing.remove(*at, at + run.len() as u64);
             }
             // An answer about size that was on its way may not know of these bytes.
-            state.version += 1;
+            state.known_version += 1;
             match sent {
                 Ok(()) => state.note_unsynced(),
                 Err(_) => state.distrust_size(),
@@ -240,7 +240,7 @@ impl Object {
                 self.invalidate_lost_pages(part);
             }
         }
-        self.changed.notify_waiters();
+        self.progress.notify_waiters();
     }
 
     /// One write RPC; sent again if the OST saw other bytes than we sent, as often as operators say. A

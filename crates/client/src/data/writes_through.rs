@@ -135,7 +135,7 @@ impl Object {
             let mut state = self.state.lock();
             state.through.remove(number);
             // An answer about size that was on its way may not know of these bytes.
-            state.version += 1;
+            state.known_version += 1;
             if !sync {
                 // Of one that fails some bytes may have been written.
                 state.note_unsynced();
@@ -150,7 +150,7 @@ impl Object {
             // A read meanwhile may have shown the kernel bytes that are not on the OST.
             self.invalidate_lost_pages(part);
         }
-        self.changed.notify_waiters();
+        self.progress.notify_waiters();
         sent
     }
 

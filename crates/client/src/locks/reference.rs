@@ -75,7 +75,7 @@ impl LockReference {
         let handle = std::mem::take(&mut self.handle);
         let mut actions = Vec::new();
         let now = self.namespace.world.clock.now();
-        self.namespace.engine.dec_ref_and_cancel(now, handle, self.counted, &mut actions);
+        self.namespace.engine.release_and_cancel(now, handle, self.counted, &mut actions);
         self.namespace.perform(actions);
     }
 }
@@ -87,7 +87,7 @@ impl Drop for LockReference {
         }
         let mut actions = Vec::new();
         let now = self.namespace.world.clock.now();
-        self.namespace.engine.dec_ref(now, self.handle, self.counted, &mut actions);
+        self.namespace.engine.release(now, self.handle, self.counted, &mut actions);
         self.namespace.perform(actions);
     }
 }

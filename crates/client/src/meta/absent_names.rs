@@ -52,7 +52,7 @@ impl Meta {
     /// RPCs, for the lock and for some thousand names.
     pub(super) async fn learn_names(&self, who: &Credentials, parent: &Inode) {
         let keeps = self.keeps_own_names(parent);
-        let Some(from) = keeps.then(|| parent.state().missed()).flatten() else { return };
+        let Some(from) = keeps.then(|| parent.state().note_missed()).flatten() else { return };
         let covered = parent.state().update_covered();
         let held = match covered {
             true => None,

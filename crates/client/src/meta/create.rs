@@ -217,7 +217,7 @@ impl Meta {
         let (body, layout, transno) = made?;
         let body = call::need(body)?;
         // It is made, whatever it is.
-        self.changed(mdt, transno, &[place.directory]);
+        self.note_changed(mdt, transno, &[place.directory]);
         if new.restripes && body.fid1 != fid {
             self.mdts.check_answered(mdt, body.fid1).await?;
             return Ok(Created::Restriped(body.fid1));
@@ -232,7 +232,7 @@ impl Meta {
         if is_directory && !new.restripes {
             self.note_inherited_default(place.directory, &pin);
         }
-        self.changed(mdt, transno, &[&pin]);
+        self.note_changed(mdt, transno, &[&pin]);
         self.cache.inodes.remember_name(place, name, &pin);
         Ok(Created::New(pin))
     }

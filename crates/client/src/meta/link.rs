@@ -74,7 +74,7 @@ impl Meta {
         let not_added = answer.as_ref().is_err_and(|errno| *errno == Errno::EEXIST);
         changing.end(ChangeOutcome { not_added, ..ChangeOutcome::default() });
         let answer = answer?;
-        self.changed(&mdt, answer.body.transno, &[inode, parent]);
+        self.note_changed(&mdt, answer.body.transno, &[inode, parent]);
         Ok(())
     }
 }

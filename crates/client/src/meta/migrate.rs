@@ -201,7 +201,7 @@ impl Meta {
         let moved = ChangeOutcome { removed: answer.is_ok(), not_added: answer.is_err() };
         leaves.end(moved);
         arrives.end(moved);
-        self.changed(&mdt, answer?.body.transno, &[parent, child]);
+        self.note_changed(&mdt, answer?.body.transno, &[parent, child]);
         Ok(())
     }
 
@@ -285,7 +285,7 @@ impl Meta {
         let call = who.sign(Call::modifying(request).with_reply_room(self.layout_room()));
         let answer = call::call::<MdsReintUnlink>(&*mdt.channel, call).await;
         changing.end(ChangeOutcome { removed: answer.is_ok(), ..ChangeOutcome::default() });
-        let removed = answer.map(|answer| self.changed(&mdt, answer.body.transno, &[parent]));
+        let removed = answer.map(|answer| self.note_changed(&mdt, answer.body.transno, &[parent]));
         let stale =
             StaleName { parent: parent.node(), name: name.clone(), by: NameInvalidation::Expire };
         self.cache.kernel_cache.invalidate_names(vec![stale]).await;

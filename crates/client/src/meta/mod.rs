@@ -164,7 +164,7 @@ impl Meta {
     }
 
     /// Notes that a change of this client to these inodes became transaction `transno` of this MDT.
-    fn changed(&self, mdt: &Mdc, transno: Transno, inodes: &[&Inode]) {
+    fn note_changed(&self, mdt: &Mdc, transno: Transno, inodes: &[&Inode]) {
         for inode in inodes {
             inode.state().changes.note(mdt.index, transno);
         }

@@ -479,7 +479,7 @@ impl Meta {
         }
         let created = lock.policy_res1.contains(Disposition::OPEN_CREATE);
         if created {
-            self.changed(&mdt, answer.body.transno, &[on, &pin]);
+            self.note_changed(&mdt, answer.body.transno, &[on, &pin]);
         }
         let name_noted = false;
         Ok(OpenAnswer::Opened(OpenedInode { pin, open, created, held, name_noted }))

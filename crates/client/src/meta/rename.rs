@@ -184,8 +184,8 @@ impl Meta {
         }
         match answer {
             Ok(answer) => {
-                self.changed(mdt, answer.body.transno, &[from.0.directory, to.0.directory]);
-                self.changed(mdt, answer.body.transno, moved.as_slice());
+                self.note_changed(mdt, answer.body.transno, &[from.0.directory, to.0.directory]);
+                self.note_changed(mdt, answer.body.transno, moved.as_slice());
                 let is_gone = |body| self.note_nameless(body);
                 Renamed::Done(answer.reply.mdt_body.as_ref().is_some_and(is_gone))
             }

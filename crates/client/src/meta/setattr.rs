@@ -82,7 +82,7 @@ impl Meta {
         let answer = call::call::<MdsReintSetattr>(&*mdt.channel, call).await;
         inode.state().end_own_change();
         let answer = answer?;
-        self.changed(&mdt, answer.body.transno, &[inode]);
+        self.note_changed(&mdt, answer.body.transno, &[inode]);
         // A reply that was rebuilt has no access control list: it counts as a guess.
         if let Some(body) = answer.reply.mdt_body {
             let none = Bytes::new();
@@ -126,7 +126,7 @@ impl Meta {
         let call =
             who.sign(Call::modifying(request).with_reply_room(self.layout_room() + ACL_ROOM));
         let answer = call::call::<MdsReintSetattr>(&*mdt.channel, call).await?;
-        self.changed(&mdt, answer.body.transno, &[inode]);
+        self.note_changed(&mdt, answer.body.transno, &[inode]);
         if let Some(body) = answer.reply.mdt_body {
             let attributes =
                 ReplyAttributes { body: &body, layout: &Bytes::new(), acl: &answer.reply.acl };

@@ -35,7 +35,7 @@ impl Meta {
             MdsSwapLayouts { mdt_body, swap_layouts, dlm_req, ..MdsSwapLayouts::default() };
         let call = who.sign(Call::modifying(request));
         let answer = call::call::<MdsSwapLayouts>(&*mdt.channel, call).await?;
-        self.changed(&mdt, answer.body.transno, &[first, second]);
+        self.note_changed(&mdt, answer.body.transno, &[first, second]);
         Ok(())
     }
 }

@@ -201,7 +201,7 @@ impl Meta {
         changing.end(ChangeOutcome { removed, ..ChangeOutcome::default() });
         match result {
             Ok(answer) => {
-                self.changed(mdt, answer.body.transno, &[place.directory]);
+                self.note_changed(mdt, answer.body.transno, &[place.directory]);
                 let is_gone = |body| self.note_nameless(body);
                 Unlinked::Done(answer.reply.mdt_body.as_ref().is_some_and(is_gone))
             }

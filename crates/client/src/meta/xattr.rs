@@ -155,7 +155,7 @@ impl Meta {
         let ends_with_caller = name == TRUSTED_LMV;
         let call = Call { ends_with_caller, ..who.sign(Call::modifying(request)) };
         let answer = call::call::<MdsReintSetxattr>(&*mdt.channel, call).await?;
-        self.changed(&mdt, answer.body.transno, &[inode]);
+        self.note_changed(&mdt, answer.body.transno, &[inode]);
         Ok(())
     }
 }

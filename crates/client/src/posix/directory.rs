@@ -78,7 +78,7 @@ impl FileSystem {
             from = last.next;
             let mut whole = self.0.with_entries(who, directory, names).await;
             if directory.node() != file.pin.node() {
-                // As [`Mounted::entry_by`].
+                // As [`Mounted::entry_as_asked`].
                 let found = whole.iter_mut().filter_map(|entry| entry.found.as_mut());
                 found.for_each(|found| found.keep.entry = false);
             }

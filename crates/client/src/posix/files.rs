@@ -87,8 +87,8 @@ impl FileSystem {
         mode: u32,
         flags: OpenFlags,
     ) -> Result<(Entry, Opened), Errno> {
-        let by = parent;
-        let parent = self.0.pin(by)?;
+        let asked = parent;
+        let parent = self.0.pin(asked)?;
         // As in Lustre: how often the file will be opened is not known yet.
         let caches =
             self.0.settings.open_cache().count() == 1 && self.0.meta.caches_new_opens(&parent);
@@ -117,8 +117,8 @@ impl FileSystem {
         };
         let entry = match entry {
             Ok(entry) => {
-                self.0.names_changed_by(by, &[name]).await;
-                Mounted::entry_by(by, &parent, entry)
+                self.0.expire_names_of_successor(asked, &[name]).await;
+                Mounted::entry_as_asked(asked, &parent, entry)
             }
             Err(errno) => {
                 self.0.end_open(who, &child, open, None).await?;

@@ -42,11 +42,12 @@ impl Mounted {
                 || matches!(self.refresh(who, directory).await, Err(Errno::ENOENT)))
     }
 
-    /// A call has changed these names of the directory that the kernel calls `node`. If another inode has taken its place, the
-    /// kernel has dentries of both, of which it has changed one.
-    pub(super) async fn names_changed_by(&self, node: NodeId, names: &[&Name]) {
-        let Ok(current) = self.pin(node) else { return };
-        if current.node() == node {
+    /// A call for the node `asked` has changed these names of the directory. If another inode has taken the place of the
+    /// one that the kernel knows as `asked`, the kernel has dentries of both, of which it has changed one: those of the
+    /// successor are to be looked up again.
+    pub(super) async fn expire_names_of_successor(&self, asked: NodeId, names: &[&Name]) {
+        let Ok(current) = self.pin(asked) else { return };
+        if current.node() == asked {
             return;
         }
         let (parent, by) = (current.node(), NameInvalidation::Expire);
@@ -55,9 +56,10 @@ impl Mounted {
         self.kernel_cache.invalidate_attributes_but_size(parent).await;
     }
 
-    /// An entry that was found by `node`, in whose place `parent` is now: the kernel is notified of names of that alone.
-    pub(super) fn entry_by(node: NodeId, parent: &Inode, mut found: Entry) -> Entry {
-        found.keep.entry &= parent.node() == node;
+    /// An entry for a call for the node `asked`, whose inode `parent` is: where another inode has taken the place of the
+    /// one that the kernel knows, it may not cache the name, as it is notified of names of `parent` alone.
+    pub(super) fn entry_as_asked(asked: NodeId, parent: &Inode, mut found: Entry) -> Entry {
+        found.keep.entry &= parent.node() == asked;
         found
     }
 

@@ -29,14 +29,14 @@ impl FileSystem {
         parent: NodeId,
         name: &Name,
     ) -> Result<Lookup, Errno> {
-        let node = parent;
-        let parent = self.0.pin(node)?;
+        let asked = parent;
+        let parent = self.0.pin(asked)?;
         let found = match self.0.stale_retry.tries_again(who) {
             true => self.0.find_and_retain(who, &parent, name).await,
             false => self.find_ahead(who, &parent, name).await,
         };
-        if self.0.was_moved(who, (node, &parent), &found).await {
-            return self.lookup(who, node, name).await;
+        if self.0.was_moved(who, (asked, &parent), &found).await {
+            return self.lookup(who, asked, name).await;
         }
         let found = match found {
             // Removed while it is open: it has no names. One whose names are being moved only says so, too.
@@ -46,10 +46,10 @@ impl FileSystem {
         match found {
             Some(child) => {
                 let found = self.0.entry(who, (&parent, name), &child).await?;
-                Ok(Lookup::Found(Mounted::entry_by(node, &parent, found)))
+                Ok(Lookup::Found(Mounted::entry_as_asked(asked, &parent, found)))
             }
             None => {
-                let keep = parent.node() == node
+                let keep = parent.node() == asked
                     && self.0.meta.is_absent(&parent, name)
                     && is_listed(&parent, name);
                 Ok(Lookup::Absent { keep: keep && self.0.may_keep_name(&parent, name, true) })
@@ -84,8 +84,8 @@ impl FileSystem {
         mode: u32,
         new: NewNode,
     ) -> Result<Entry, Errno> {
-        let node = parent;
-        let parent = self.0.pin(node)?;
+        let asked = parent;
+        let parent = self.0.pin(asked)?;
         let permissions = mode & 0o7777;
         let directory = FileType::Directory.mode_bits() | permissions;
         let (rdev, target, wish) = (0, None, None);
@@ -112,8 +112,8 @@ impl FileSystem {
         let create = || self.0.meta.create(who, &parent, name, &new);
         let child = self.0.retry_with_rights(who, &[&parent], create).await?;
         let made = self.0.entry(who, (&parent, name), &child).await?;
-        self.0.names_changed_by(node, &[name]).await;
-        Ok(Mounted::entry_by(node, &parent, made))
+        self.0.expire_names_of_successor(asked, &[name]).await;
+        Ok(Mounted::entry_as_asked(asked, &parent, made))
     }
 
     /// Makes a directory as it is wished for a caller of whom the kernel does not know that it makes one: it is notified of the
@@ -198,8 +198,8 @@ impl FileSystem {
         parent: NodeId,
         name: &Name,
     ) -> Result<Entry, Errno> {
-        let by = parent;
-        let (inode, parent) = (self.0.pin(node)?, self.0.pin(by)?);
+        let asked = parent;
+        let (inode, parent) = (self.0.pin(node)?, self.0.pin(asked)?);
         let mut linked = self.0.link(who, &inode, &parent, name).await;
         if let Some((directory, known)) = self.0.stale_retry.found_as(who, node) {
             // Its name is replaced again and again: the kernel takes any inode of the same type.
@@ -223,8 +223,8 @@ impl FileSystem {
                 };
             }
         }
-        self.0.names_changed_by(by, &[name]).await;
-        let linked = linked.map(|linked| Mounted::entry_by(by, &parent, linked));
+        self.0.expire_names_of_successor(asked, &[name]).await;
+        let linked = linked.map(|linked| Mounted::entry_as_asked(asked, &parent, linked));
         self.0.answer_and_end_retry(who, linked)
     }
 
@@ -239,12 +239,12 @@ impl FileSystem {
         parent: NodeId,
         name: &Name,
     ) -> Result<(), Errno> {
-        let node = parent;
-        let parent = self.0.pin(node)?;
+        let asked = parent;
+        let parent = self.0.pin(asked)?;
         let layout = self.0.layout_of(&parent, name);
         let unlink = || self.0.meta.unlink(who, &parent, name, Removes::File);
         let is_gone = self.0.retry_with_rights(who, &[&parent], unlink).await?;
-        self.0.names_changed_by(node, &[name]).await;
+        self.0.expire_names_of_successor(asked, &[name]).await;
         self.0.note_gone(layout.filter(|_| is_gone));
         Ok(())
     }
@@ -255,11 +255,11 @@ impl FileSystem {
     /// As `rmdir(2)`.
     #[boxed]
     pub async fn rmdir(&self, who: &Credentials, parent: NodeId, name: &Name) -> Result<(), Errno> {
-        let node = parent;
-        let parent = self.0.pin(node)?;
+        let asked = parent;
+        let parent = self.0.pin(asked)?;
         let unlink = || self.0.meta.unlink(who, &parent, name, Removes::Directory);
         self.0.retry_with_rights(who, &[&parent], unlink).await?;
-        self.0.names_changed_by(node, &[name]).await;
+        self.0.expire_names_of_successor(asked, &[name]).await;
         Ok(())
     }
 
@@ -293,8 +293,8 @@ impl FileSystem {
         let mut judged: Vec<&Inode> = vec![&from_parent, &to_parent];
         judged.extend(moved.filter(|moved| moved.file_type() == Some(FileType::Directory)));
         let is_gone = self.0.retry_with_rights(who, &judged, rename).await?;
-        self.0.names_changed_by(from.0, &[from.1]).await;
-        self.0.names_changed_by(to.0, &[to.1]).await;
+        self.0.expire_names_of_successor(from.0, &[from.1]).await;
+        self.0.expire_names_of_successor(to.0, &[to.1]).await;
         self.0.note_gone(replaced.filter(|_| is_gone));
         Ok(())
     }
@@ -337,7 +337,7 @@ impl Mounted {
     /// A file has lost its last name.
     fn note_gone(&self, layout: Option<Arc<FileLayout>>) {
         if let Some(layout) = layout {
-            self.data.gone(&layout);
+            self.data.note_gone(&layout);
         }
     }
 

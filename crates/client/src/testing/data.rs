@@ -190,7 +190,7 @@ impl DataPath for FakeData {
         None
     }
 
-    fn gone(&self, layout: &FileLayout) {
+    fn note_gone(&self, layout: &FileLayout) {
         self.gone.lock().extend(layout.stripes().map(|stripe| stripe.object));
     }
 

@@ -33,7 +33,7 @@ impl DirectoryLayout {
         }
     }
 
-    /// The same of a directory without stripes, which becomes the one stripe that names migrate from.
+    /// The layout of a migration of a directory without stripes, which becomes the one stripe that names migrate from.
     ///
     /// # Errors
     /// As [`Self::migration_to`].

@@ -26,7 +26,7 @@ impl DirectoryLayout {
         Ok(Self { pool: self.pool, ..split(mdt, before, (hash, added), version)? })
     }
 
-    /// The same of a directory without stripes, for the new master of which it becomes the first stripe.
+    /// The layout of a split of a directory without stripes, for the new master of which it becomes the first stripe.
     ///
     /// # Errors
     /// As [`Self::split_to`].

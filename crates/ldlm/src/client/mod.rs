@@ -6,21 +6,21 @@
 //! Only a lock that is not leaving and not revoked is found by [`Namespace::find`].
 //!
 //! What always holds: a lock with users is not cancelled; a lock that was revoked gets no new
-//! users; what a lock protects is flushed before the server is informed that it is free.
+//! users; what a lock covers is flushed before the server is informed that it is free.
 //!
 //! Flocks are not cached for later users: their users hold them, an unlock is an enqueue of mode
-//! NL, and [`Namespace::dec_ref`] does not cancel them.
+//! NL, and [`Namespace::release`] does not cancel them.
 //!
 //! Costs: one mutex per target, held for well under a microsecond; finding a lock is one hash
 //! look-up and O(log n) of the resource's extent locks, a change of a flock O(log n) of the resource's flocks and what
 //! it changes; no allocation once the tables have grown but for flocks.
 
 mod flock_users;
-mod life;
 mod privilege;
 mod table;
 #[cfg(test)]
 mod tests;
+mod transitions;
 mod types;
 
 use std::time::Duration;
@@ -29,10 +29,10 @@ use parking_lot::Mutex;
 use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
 pub use self::flock_users::FlockUser;
-use self::life::NamespaceInner;
 pub use self::privilege::CachePolicy;
 use self::privilege::Privilege;
 use self::table::Table;
+use self::transitions::NamespaceInner;
 pub use self::types::{
     Action, Config, Gauges, LockInfo, LostLock, MatchRequest, Matched, ReplayedLock, Reply,
     UnknownLock,
@@ -88,7 +88,7 @@ impl Namespace {
         Some(matched)
     }
 
-    /// The same without a reference: is it cached?
+    /// The cached lock that a call could use, if there is one; no reference is taken.
     #[must_use]
     pub fn peek(&self, want: &MatchRequest) -> Option<Matched> {
         let state = self.state.lock();
@@ -207,8 +207,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// A user is done. With the last one a revoked lock is cancelled; any other stays cached.
-    pub fn dec_ref(
+    /// A user is done (`ldlm_lock_decref`). With the last one a revoked lock is cancelled; any other stays cached.
+    pub fn release(
         &self,
         now: Instant,
         handle: LockHandle,
@@ -217,12 +217,12 @@ impl Namespace {
     ) {
         let mut state = self.state.lock();
         if let Some(slot) = state.table.slot(handle) {
-            state.dec_ref(now, slot, mode, false, actions);
+            state.release(now, slot, mode, false, actions);
         }
     }
 
     /// A user is done and the lock shall not be kept (`ldlm_lock_decref_and_cancel`).
-    pub fn dec_ref_and_cancel(
+    pub fn release_and_cancel(
         &self,
         now: Instant,
         handle: LockHandle,
@@ -231,7 +231,7 @@ impl Namespace {
     ) {
         let mut state = self.state.lock();
         if let Some(slot) = state.table.slot(handle) {
-            state.dec_ref(now, slot, mode, true, actions);
+            state.release(now, slot, mode, true, actions);
         }
     }
 

@@ -7,8 +7,9 @@ use sheen_types::{Extent, HashMap, InodeBits, Instant, LockHandle, LockMode, Res
 
 use super::flock_users::{FlockCounts, FlockUser};
 use super::types::{LockInfo, MatchRequest, Matched};
+use crate::handles::{LockHandles, LockLocation, SLOTS_MAX};
+use crate::hash::SeededBuildHasher;
 use crate::interval::IntervalTree;
-use crate::mix::{LockHandles, LockLocation, SLOTS_MAX, SeededBuildHasher};
 use crate::{LockDesc, LockFlags, LockKind, Policy};
 
 /// No slot, no resource.

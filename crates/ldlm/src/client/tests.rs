@@ -44,7 +44,7 @@ fn held(it: &Namespace, policy: Policy, mode: LockMode) -> LockHandle {
 fn unused(it: &Namespace, policy: Policy, mode: LockMode) -> LockHandle {
     let handle = held(it, policy, mode);
     let mut actions = Vec::new();
-    it.dec_ref(NOW, handle, mode, &mut actions);
+    it.release(NOW, handle, mode, &mut actions);
     assert_eq!(actions, []);
     handle
 }
@@ -77,7 +77,7 @@ fn a_lock_in_flight_is_not_found() {
     let mut actions = Vec::new();
     it.failed(handle, Errno::EIO, &mut actions);
     assert_eq!(actions, [Action::Failed { handle, errno: Errno::EIO }]);
-    it.dec_ref(NOW, handle, LockMode::Pr, &mut actions);
+    it.release(NOW, handle, LockMode::Pr, &mut actions);
     assert_eq!((it.find(&need), it.gauges().locks), (None, 0));
 }
 
@@ -91,7 +91,7 @@ fn a_revoked_lock_goes_when_its_last_user_is_done_and_its_data_is_flushed() {
     it.blocking(NOW, handle, &wanted, NONE, &mut actions).unwrap();
     assert_eq!(actions, []);
     assert_eq!(it.find(&want(policy, LockMode::Pr)), None);
-    it.dec_ref(NOW, handle, LockMode::Pw, &mut actions);
+    it.release(NOW, handle, LockMode::Pw, &mut actions);
     assert_eq!(drops(&mut actions), [(handle, policy)]);
     assert_eq!(it.replay_list().len(), 1);
     it.covered_dropped(NOW, handle, &mut actions);
@@ -155,7 +155,7 @@ fn callbacks_that_overtake_the_reply_count() {
     let info = it.replied(NOW, handle, &reply, &mut actions).unwrap().unwrap();
     assert_eq!((info.desc.granted, info.is_revoked), (Some(LockMode::Pr), true));
     assert_eq!(actions.pop(), Some(Action::Granted { handle, desc: granted }));
-    it.dec_ref(NOW, handle, LockMode::Pr, &mut actions);
+    it.release(NOW, handle, LockMode::Pr, &mut actions);
     assert_eq!(drops(&mut actions), [(handle, policy)]);
 }
 
@@ -189,7 +189,7 @@ fn unused_locks_go_by_number_and_age() {
     assert_eq!(drops(&mut actions), [(locks[0], bytes(0, 9))]);
     // Use makes the second the youngest.
     let used = it.find(&want(bytes(10, 19), LockMode::Pr)).unwrap();
-    it.dec_ref(NOW, used.handle, used.mode, &mut actions);
+    it.release(NOW, used.handle, used.mode, &mut actions);
     it.shrink(NOW + Duration::from_secs(10), 1, &mut actions);
     assert_eq!(drops(&mut actions), [(locks[2], bytes(20, 29))]);
     it.clear_unused(&mut actions);
@@ -230,7 +230,7 @@ fn flocks_merge_as_on_the_server_and_are_replayed() {
     assert_eq!(ranges, [Extent { start: 0, end: 4 }, Extent { start: 7, end: 19 }]);
     assert_eq!(it.lock(first).unwrap().desc.policy.range(), Extent { start: 7, end: 19 });
     let mut actions = Vec::new();
-    it.dec_ref(NOW, first, LockMode::Pw, &mut actions);
+    it.release(NOW, first, LockMode::Pw, &mut actions);
     it.clear_unused(&mut actions);
     assert_eq!(actions, []);
 }
@@ -390,7 +390,7 @@ fn no_user_waits_for_all_flocks_on_a_file_and_no_users_for_those_of_root() {
     // One that is granted, one that fails and one that is given up wait no more.
     answer_flock(&it, ten[0], true);
     it.failed(ten[1], Errno::EIO, &mut Vec::new());
-    it.dec_ref(NOW, ten[2], LockMode::Pw, &mut Vec::new());
+    it.release(NOW, ten[2], LockMode::Pw, &mut Vec::new());
     // The one that did not count against the limit is one of them.
     assert_eq!(waits(10, 3 * all..4 * all).len(), 2);
     it.evict(&mut Vec::new());
@@ -428,7 +428,7 @@ fn a_flock_that_waits_or_cuts_another_one_in_two_counts_for_what_it_makes() {
     // A wait that is given up, and one that fails.
     let waits = begin(10, 10, LockMode::Pw).unwrap();
     answer_flock(&it, waits, false);
-    it.dec_ref(NOW, waits, LockMode::Pw, &mut Vec::new());
+    it.release(NOW, waits, LockMode::Pw, &mut Vec::new());
     let waits = begin(10, 10, LockMode::Pw).unwrap();
     answer_flock(&it, waits, false);
     let desc = it.lock(waits).unwrap().desc;
@@ -457,7 +457,7 @@ fn a_wait_that_is_given_up_is_cancelled_at_the_server() {
     let reply = Reply { remote_handle: LockHandle(9), desc: waits, flags: NONE, connection: 1 };
     let mut actions = Vec::new();
     let handle = it.begin(NOW, NAME, policy, LockMode::Pw, NONE);
-    it.dec_ref(NOW, handle, LockMode::Pw, &mut actions);
+    it.release(NOW, handle, LockMode::Pw, &mut actions);
     assert_eq!(actions, []);
     it.replied(NOW, handle, &reply, &mut actions).unwrap();
     assert_eq!(actions, [Action::Cancel { handle, remote_handle: LockHandle(9) }]);
@@ -474,7 +474,7 @@ fn eviction_voids_everything() {
     assert!(matches!(actions[0], Action::Void { handle, .. } if handle == lock));
     assert!(matches!(actions[1], Action::Failed { handle, .. } if handle == flying));
     assert_eq!(it.gauges().locks, 0);
-    it.dec_ref(NOW, lock, LockMode::Pw, &mut actions);
+    it.release(NOW, lock, LockMode::Pw, &mut actions);
 }
 
 #[test]
@@ -491,7 +491,7 @@ fn a_lock_that_a_restarted_server_refuses_is_void_and_the_rest_stays() {
     assert!(it.peek(&want(kept, LockMode::Pr)).is_some());
     // Its user ends later and has nothing to release.
     actions.clear();
-    it.dec_ref(NOW, lock, LockMode::Pw, &mut actions);
+    it.release(NOW, lock, LockMode::Pw, &mut actions);
     it.refused(lock, &mut actions);
     assert_eq!(actions, []);
 }
@@ -504,7 +504,7 @@ fn unused_at(it: &Namespace, number: u64, now: Instant) -> LockHandle {
     let desc = LockDesc { resource, ..desc(policy, LockMode::Pr, true) };
     let reply = Reply { remote_handle: LockHandle(!handle.0), desc, flags: NONE, connection: 1 };
     it.replied(now, handle, &reply, &mut actions).unwrap();
-    it.dec_ref(now, handle, LockMode::Pr, &mut actions);
+    it.release(now, handle, LockMode::Pr, &mut actions);
     handle
 }
 
@@ -512,7 +512,7 @@ fn use_again(it: &Namespace, number: u64) {
     let resource = ResourceName([number, 0, 0, 0]);
     let wanted = MatchRequest { resource, ..want(Policy::bits(LOOKUP), LockMode::Pr) };
     let found = it.find(&wanted).expect("a cached lock");
-    it.dec_ref(NOW, found.handle, found.mode, &mut Vec::new());
+    it.release(NOW, found.handle, found.mode, &mut Vec::new());
 }
 
 /// The resources of the locks that go when ten are kept.

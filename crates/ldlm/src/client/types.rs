@@ -34,7 +34,7 @@ pub struct MatchRequest {
 pub struct Matched {
     /// Its handle here.
     pub handle: LockHandle,
-    /// The lock's mode; pass it to `Namespace::dec_ref`.
+    /// The lock's mode; pass it to `Namespace::release`.
     pub mode: LockMode,
     /// What it covers.
     pub policy: Policy,
@@ -85,7 +85,7 @@ pub enum Action {
         /// Why: `EDEADLK`, `EINTR` (cancelled), `EIO` (evicted).
         errno: Errno,
     },
-    /// Protection of this part ends: write dirty data back (or discard it), drop what is cached of
+    /// This part covers nothing any more: flush dirty data (or discard it), drop what is cached of
     /// it, then call `Namespace::covered_dropped`.
     DropCovered {
         /// Its handle here.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use sheen_types::{Extent, Instant, LockMode};
 
-use super::call::ShardCall;
+use super::grant::ShardLocks;
 use super::shard::Lock;
 use super::types::Enqueue;
 use crate::{LockFlags, LockKind};
@@ -48,7 +48,7 @@ fn counts(theirs: &Lock, asked: &Extent) -> bool {
     !is_glimpse && theirs.asked.overlaps(asked)
 }
 
-impl ShardCall<'_> {
+impl ShardLocks<'_> {
     /// Notes that a request has these conflicts; whether it is refused for them.
     pub(super) fn is_denied_for_contention(
         &mut self,

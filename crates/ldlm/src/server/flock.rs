@@ -5,15 +5,15 @@ use std::ops::ControlFlow;
 
 use sheen_types::{Errno, Extent, LockHandle, LockMode};
 
-use super::call::ShardCall;
 use super::flocks::Flocks;
+use super::grant::ShardLocks;
 use super::shard::{Lock, LockState, WantedLock};
 use super::types::{Enqueue, Enqueued};
 use super::waits::FlockOwner;
 use crate::flock::{OwnLock, neighbourhood, plan};
 use crate::{LockFlags, Policy};
 
-impl ShardCall<'_> {
+impl ShardLocks<'_> {
     /// Answers `fcntl` locks, unlocks (mode NL) and tests, and `flock` on the whole file.
     pub(super) fn enqueue_flock(&mut self, resource: u32, request: &Enqueue) -> Enqueued {
         let wanted = WantedLock { policy: request.policy, mode: request.mode, spares: None };

@@ -18,7 +18,6 @@
 //!
 //! Not here: `LCK_COS` and `LCK_TXN` (commit on sharing between metadata targets).
 
-mod call;
 mod conflicts;
 mod contention;
 mod demand;
@@ -26,6 +25,7 @@ mod earlier;
 mod expand;
 mod flock;
 mod flocks;
+mod grant;
 mod ranges;
 mod shard;
 #[cfg(test)]
@@ -41,15 +41,16 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
-use self::call::ShardCall;
 pub use self::contention::ContentionLimits;
+use self::grant::ShardLocks;
 use self::shard::{LockState, Shard};
 pub use self::types::{
     Action, Config, Enqueue, Enqueued, Gauges, GlimpseTarget, Granted, LockError, LockInfo,
     Prolonged, Spared, SparedLocks,
 };
 use self::waits::{FlockOwner, WaitGraph};
-use crate::mix::{LockHandles, SHARDS, SeededBuildHasher, spread};
+use crate::handles::{LockHandles, SHARDS};
+use crate::hash::{SeededBuildHasher, spread};
 use crate::{LockKind, Owner, Policy};
 
 /// All locks of one target.
@@ -96,7 +97,7 @@ impl Namespace {
         let Some(resource) = shard.resource_for(request.resource, request.policy.kind()) else {
             return Enqueued::Denied(Errno::EPROTO);
         };
-        let answer = self.call(&mut shard, now, actions).enqueue(resource, &request);
+        let answer = self.locks_in(&mut shard, now, actions).enqueue(resource, &request);
         shard.drop_if_unused(resource);
         answer
     }
@@ -163,7 +164,7 @@ impl Namespace {
     ) -> usize {
         let Some(first) = handles.first() else { return 0 };
         let mut shard = self.shards[self.handles.location(*first).shard as usize].lock();
-        let mut call = self.call(&mut shard, now, actions);
+        let mut call = self.locks_in(&mut shard, now, actions);
         let (mut count, mut changed) = (0, BTreeSet::new());
         for handle in handles {
             let Some(slot) = call.shard.find(self.handles.location(*handle)) else { continue };
@@ -212,7 +213,7 @@ impl Namespace {
         for shard in self.shards.iter().cycle().skip(first).take(SHARDS) {
             let mut shard = shard.lock();
             let slots: Vec<u32> = shard.of_export(export).collect();
-            let mut call = self.call(&mut shard, now, actions);
+            let mut call = self.locks_in(&mut shard, now, actions);
             let oldest = slots.iter().rev().take(count.div_ceil(SHARDS).min(left));
             left -= oldest.len();
             oldest.for_each(|slot| call.revoke(*slot));
@@ -224,7 +225,7 @@ impl Namespace {
         for shard in &self.shards {
             let mut shard = shard.lock();
             let slots: Vec<u32> = shard.of_export(export).collect();
-            let mut call = self.call(&mut shard, now, actions);
+            let mut call = self.locks_in(&mut shard, now, actions);
             let mut resources: Vec<u32> = Vec::with_capacity(slots.len());
             for slot in slots {
                 resources.push(call.shard.lock(slot).resource);
@@ -354,7 +355,7 @@ impl Namespace {
     /// Yields [`Action::Evict`] for each holder whose deadline has come, once.
     pub fn poll(&self, now: Instant, actions: &mut Vec<Action>) {
         for shard in &self.shards {
-            self.call(&mut shard.lock(), now, actions).poll();
+            self.locks_in(&mut shard.lock(), now, actions).poll();
         }
     }
 
@@ -426,7 +427,7 @@ impl Namespace {
     pub fn recovery_done(&self, now: Instant, actions: &mut Vec<Action>) {
         self.recovering.store(false, Ordering::SeqCst);
         for shard in &self.shards {
-            self.call(&mut shard.lock(), now, actions).reprocess_everything();
+            self.locks_in(&mut shard.lock(), now, actions).reprocess_everything();
         }
     }
 
@@ -475,13 +476,13 @@ impl Namespace {
         &self.shards[hash as usize % SHARDS]
     }
 
-    fn call<'a>(
+    fn locks_in<'a>(
         &'a self,
         shard: &'a mut Shard,
         now: Instant,
         actions: &'a mut Vec<Action>,
-    ) -> ShardCall<'a> {
-        ShardCall {
+    ) -> ShardLocks<'a> {
+        ShardLocks {
             shard,
             now,
             timeout: Duration::from_nanos(self.callback_timeout.load(Ordering::Relaxed)),
@@ -499,12 +500,12 @@ impl Namespace {
         now: Instant,
         handle: LockHandle,
         actions: &mut Vec<Action>,
-        work: impl FnOnce(&mut ShardCall<'_>, u32) -> Result<T, LockError>,
+        work: impl FnOnce(&mut ShardLocks<'_>, u32) -> Result<T, LockError>,
     ) -> Result<T, LockError> {
         let location = self.handles.location(handle);
         let mut shard = self.shards[location.shard as usize].lock();
         let slot = shard.find(location).ok_or(LockError::Unknown)?;
-        work(&mut self.call(&mut shard, now, actions), slot)
+        work(&mut self.locks_in(&mut shard, now, actions), slot)
     }
 }
 

@@ -11,8 +11,9 @@ use super::demand::RecentDemand;
 use super::flocks::Flocks;
 use super::types::{Gauges, LockInfo, Spared};
 use super::waits::FlockOwner;
+use crate::handles::{LockHandles, LockLocation, SLOTS_MAX};
+use crate::hash::SeededBuildHasher;
 use crate::interval::IntervalTree;
-use crate::mix::{LockHandles, LockLocation, SLOTS_MAX, SeededBuildHasher};
 use crate::{LockDesc, LockFlags, LockKind, Owner, Policy};
 
 /// No slot, no resource.
@@ -361,7 +362,7 @@ impl Shard {
         self.exports.get(&export).map_or(0, |of| of.count as usize + of.waiting_flocks as usize)
     }
 
-    /// The same of its flocks.
+    /// How many flocks an export has, granted or waiting.
     pub(super) fn flocks_of(&self, export: u64) -> usize {
         self.exports.get(&export).map_or(0, |of| of.flocks as usize + of.waiting_flocks as usize)
     }

@@ -138,7 +138,7 @@ impl Mdt {
         self.other_mdts.partner(mdt.0).ok_or(Errno::EREMOTE)
     }
 
-    /// The same, for what its answer is believed of: before its first one it is not known which MDT will answer.
+    /// The partner at an MDT, for what its answer is believed of: before its first one it is not known which MDT will answer.
     ///
     /// # Errors
     /// [`Errno::EREMOTE`] if there is none, or none yet.

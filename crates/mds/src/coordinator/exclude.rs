@@ -48,7 +48,7 @@ impl ExclusionRequest {
         self
     }
 
-    /// The same in the stripe of before, if there is one.
+    /// A name that is added, in the stripe of before, if there is one.
     pub(super) fn added_in(self, old: Option<OldStripe>, name: &Name) -> Self {
         match old {
             Some(stripe) => self.added(stripe.fid, name),

@@ -70,7 +70,7 @@ impl Objects for Files {
     }
 
     /// Waits for the commit that has the inode, if it is as young as that.
-    fn changed<'a>(
+    fn before_answer<'a>(
         &'a self,
         context: &'a Context,
         object: Fid,

@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 
 /// Numbers of a coordinator's exclusions of which it is known that they are released, one by one.
 const RELEASED_MAX: usize = 4096;
-/// The same while an earlier one waits, of which only that shows that it is not released: some MiB.
+/// How many such numbers are kept while an earlier exclusion waits, of which only that shows that it is not released: some MiB.
 const RELEASED_MAX_BEHIND_WAITING: usize = 1 << 17;
 
 /// What an entry is about.
@@ -429,7 +429,7 @@ impl DistributedExclusions {
         self.until_free_or(|| self.are_free_within(own, &accesses), &accesses).await;
     }
 
-    /// The same, or until something else has been said when an exclusion was entered or ended.
+    /// As [`Self::until_free`], and ends as well where `is_said` holds when an exclusion was entered or ended.
     pub(crate) async fn until_free_or<'a, I>(
         &self,
         is_said: impl Fn() -> bool,

@@ -85,7 +85,7 @@ pub fn rebuild(
     Ok(done.pop().unwrap_or_default())
 }
 
-/// The same over all MDTs of a file system; what was done on each of them. Parts of changes over several MDTs that one lacks
+/// Rebuilds all MDTs of a file system; what was done on each of them. Parts of changes over several MDTs that one lacks
 /// and that could not be redone ([`crate::redo_offline`]) are given up: the names are put in order without them.
 ///
 /// Nothing is done, and nothing returned, where there is an [`Obstacle`].
@@ -203,7 +203,7 @@ impl Rebuild<'_> {
         }
     }
 
-    /// The same of a name. A survey's lie beside their inodes.
+    /// The place of the MDT that a name lies on. A survey's lie beside their inodes.
     fn at_name(&self, parent: Fid, child: Fid) -> usize {
         self.at(if parent == ECHO { child } else { parent })
     }

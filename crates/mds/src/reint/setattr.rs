@@ -117,7 +117,7 @@ impl Mdt {
         Outcome::ok(MdsReintSetattrReply { mdt_body, acl, ..Default::default() })
     }
 
-    /// The same of a directory with stripes, which all change.
+    /// Sets attributes of a directory with stripes, which all change.
     async fn setattr_striped(
         &self,
         context: &Context,

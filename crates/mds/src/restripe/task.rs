@@ -43,7 +43,8 @@ const SCANNED: usize = 256;
 /// Before an inode is looked at again that waits for something: twice as long each time.
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// The same where only other MDTs' stripes are waited for: names are added at the cost of a change over MDTs until all know.
+/// The longest pause where only other MDTs' stripes are waited for: names are added at the cost of a change over MDTs until
+/// all know.
 const ASKS_MAX: Duration = Duration::from_secs(1);
 
 /// How far a stripe or master is, in memory.

@@ -156,7 +156,7 @@ fn counted(
     order.iter().copied().cycle().take(count as usize).collect()
 }
 
-/// The same, whatever MDTs are there.
+/// How many stripes a wish asks for, whichever MDTs are connected.
 fn count_of(wish: &DirectoryWish, settings: &DirectorySettings, remote: usize) -> u32 {
     let all = u32::try_from(remote + 1).unwrap_or(u32::MAX);
     let on_each_max = settings.max_stripes_per_mdt();

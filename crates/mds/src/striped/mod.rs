@@ -308,7 +308,7 @@ impl Mdt {
         Ok(Above { parent, seen })
     }
 
-    /// The same without asking anyone.
+    /// What is above a directory, without asking another MDT.
     ///
     /// # Errors
     /// [`Errno::EBUSY`] where another MDT were to be asked, those of the store.
@@ -347,7 +347,7 @@ pub(crate) fn add_layout(value: Option<Bytes>, body: &mut MdtBody) -> Bytes {
     value
 }
 
-/// The same of a directory's default.
+/// Adds a directory's default striping to a reply's body, in which it says so; what goes into the reply.
 pub(crate) fn add_default(value: Option<Bytes>, body: &mut MdtBody) -> Bytes {
     let Some(value) = value else { return Bytes::new() };
     body.valid |= Valid::DIREA | Valid::DEFAULT_MEA;

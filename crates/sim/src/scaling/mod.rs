@@ -116,7 +116,7 @@ pub struct Row {
     pub rate_of_all: f64,
     /// Requests that MDTs executed for each operation.
     pub requests: f64,
-    /// The same by their names; those left out of which there are next to none.
+    /// Requests for each operation by the names of their kinds; those left out of which there are next to none.
     pub kinds: BTreeMap<&'static str, f64>,
     /// Requests of the MDT that had most, divided by the mean of all MDTs.
     pub unevenness: f64,

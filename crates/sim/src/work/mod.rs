@@ -205,7 +205,7 @@ impl Process {
         self.ended_with(operation, outcome, "done");
     }
 
-    /// The same of one that may meet damaged data, if `damaged` says so.
+    /// Records the end of an operation that may meet damaged data, if `damaged` says so.
     pub(crate) fn ended_at<T>(&self, operation: u64, outcome: &Result<T, Errno>, damaged: bool) {
         match outcome {
             Err(Errno::EIO) if damaged => _ = self.sim.end(operation, "the data is damaged"),
@@ -213,7 +213,7 @@ impl Process {
         }
     }
 
-    /// The same, with what there is to say of its success.
+    /// Records the end of an operation, with what there is to say of its success.
     pub(crate) fn ended_with<T>(
         &self,
         operation: u64,

@@ -34,7 +34,7 @@ impl Process {
         self.name_ended_at(place, operation, outcome, false);
     }
 
-    /// The same where the answer wants a size, which may be lost.
+    /// Records the end of an operation on a name whose answer wants a size, which may be lost.
     fn name_ended_at<T>(
         &self,
         place: &NameInDirectory,

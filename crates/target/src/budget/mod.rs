@@ -81,7 +81,7 @@ impl Budget {
         self.replayed[limit as usize].load(Ordering::Relaxed)
     }
 
-    /// Sets that.
+    /// Sets how much of it a client may bring along after a restart.
     #[cfg(any(test, feature = "testing"))]
     pub fn set_of_replays(&self, limit: Limit, value: usize) {
         self.replayed[limit as usize].store(value, Ordering::Relaxed);

@@ -80,7 +80,7 @@ impl DistributedLog {
         Ok(log)
     }
 
-    /// The same, and which records cannot be read, and why.
+    /// The log as far as it can be read, and which records cannot be read, and why.
     pub(super) fn read(store: &dyn Store) -> Result<(Self, Vec<(String, String)>), StoreError> {
         let (mut log, mut errors) = (Self::default(), Vec::new());
         for entry in all_entries(store, RECORDS, &[]) {

@@ -41,7 +41,7 @@ use self::kept::State;
 use self::log::{DistributedLog, delete_record, put_note, put_record};
 use crate::config::TargetConfig;
 use crate::context::Context;
-use crate::in_work::{Wait, while_waiting};
+use crate::in_progress::{Wait, while_waiting};
 use crate::last_rcvd::{RecoveryLosses, ReplyRecording, put_transno};
 use crate::target::Target;
 use crate::undurable::StoreKey;

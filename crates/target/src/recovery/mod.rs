@@ -93,16 +93,8 @@ pub(crate) enum Admission {
     Now,
     /// It is executed when this says that it is admitted, and dropped if the sender is.
     Wait(oneshot::Receiver<Admitted>),
-    /// Another request claims the same transaction.
-    Duplicate,
-}
-
-impl Admission {
-    /// Never: the request is dropped without an answer.
-    fn dropped() -> Self {
-        let (_, receiver) = oneshot::channel();
-        Self::Wait(receiver)
-    }
+    /// It is not executed and not answered: the target stops, or another request claims the same transaction.
+    Dropped,
 }
 
 /// How a request that waited was admitted.
@@ -263,19 +255,17 @@ impl Recovery {
         RecoveryLosses { clients, changes: clients && has_replays(state) }
     }
 
-    /// A client replays the request that was `transno`. Unless it is a duplicate, the replay is under way
+    /// A client replays the request that was `transno`. Unless it is dropped, the replay is under way
     /// until [`Recovery::end_replay`]. Clients replay one request at a time, so what is still queued of this
     /// one is dropped: with more in the queue it would count for several clients, and other clients would
     /// lose their turn.
     pub(crate) fn admit_request_replay(&self, export: ObdHandle, transno: Transno) -> Admission {
         let mut window = self.window.lock();
-        if window.request_replays.get(&transno).is_some_and(|(owner, _)| *owner != export) {
-            return Admission::Duplicate;
+        let claimed = window.request_replays.get(&transno);
+        if window.is_stopped || claimed.is_some_and(|(owner, _)| *owner != export) {
+            return Admission::Dropped;
         }
         window.count_replay(export);
-        if window.is_stopped {
-            return Admission::dropped();
-        }
         if !window.is_running() || transno < window.next {
             return Admission::Now;
         }
@@ -289,13 +279,13 @@ impl Recovery {
         Admission::Wait(receiver)
     }
 
-    /// A client replays a lock, which is under way until [`Recovery::end_replay`].
+    /// A client replays a lock, which is under way, unless it is dropped, until [`Recovery::end_replay`].
     pub(crate) fn admit_lock_replay(&self, export: ObdHandle) -> Admission {
         let mut window = self.window.lock();
-        window.count_replay(export);
         if window.is_stopped {
-            return Admission::dropped();
+            return Admission::Dropped;
         }
+        window.count_replay(export);
         if !window.is_running() || window.replays_locks() {
             return Admission::Now;
         }
@@ -309,7 +299,7 @@ impl Recovery {
     pub(crate) fn admit_final_ping(&self) -> Admission {
         let mut window = self.window.lock();
         if window.is_stopped {
-            return Admission::dropped();
+            return Admission::Dropped;
         }
         if !window.is_running() {
             return Admission::Now;
@@ -433,7 +423,7 @@ impl Recovery {
             return Admission::Now;
         }
         if window.is_stopped {
-            return Admission::dropped();
+            return Admission::Dropped;
         }
         let (sender, receiver) = oneshot::channel();
         window.behind_revocation.push(sender);

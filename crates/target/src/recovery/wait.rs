@@ -11,7 +11,7 @@ use sheen_wire::ptlrpc::MsgFlags;
 use super::{Admission, Admitted};
 use crate::context::Context;
 use crate::dispatch::Failure;
-use crate::in_work::{Wait, while_waiting};
+use crate::in_progress::{Wait, while_waiting};
 use crate::replays::Replay;
 use crate::target::Target;
 
@@ -55,15 +55,17 @@ impl Target {
         }
         self.note_progress(&context.export, context.body.flags);
         let (admission, claimed) = self.recovery_admission(context, kind)?;
-        if matches!(admission, Admission::Duplicate) {
-            return Err(Failure::Lost);
-        }
+        let waits = match admission {
+            Admission::Dropped => return Err(Failure::Lost),
+            Admission::Now => None,
+            Admission::Wait(admitted) => Some(admitted),
+        };
         let mut guard = claimed.map(|claimed| self.replay_guard(context, claimed));
-        let admitted = match admission {
-            Admission::Wait(admitted) => {
+        let admitted = match waits {
+            Some(admitted) => {
                 while_waiting(Wait::Recovery, admitted).await.map_err(|_| Failure::Lost)?
             }
-            Admission::Now | Admission::Duplicate => Admitted::Unordered,
+            None => Admitted::Unordered,
         };
         if let Some(guard) = &mut guard {
             guard.admitted = Some(admitted);
@@ -86,15 +88,19 @@ impl Target {
         kind: Kind,
         request: &Request,
     ) -> Result<(), Failure> {
-        if self.recovery.is_revoking()
-            && (shows_names(kind) || excludes(request))
-            && let Admission::Wait(revoked) = self.recovery.admit_during_revocation()
-        {
-            // Among them may be what is waited for here: its client has no such lock any more.
-            context.cancel_early_of(request);
-            while_waiting(Wait::Recovery, revoked).await.map_err(|_| Failure::Lost)?;
+        if !self.recovery.is_revoking() || !(shows_names(kind) || excludes(request)) {
+            return Ok(());
         }
-        Ok(())
+        match self.recovery.admit_during_revocation() {
+            Admission::Now => Ok(()),
+            Admission::Dropped => Err(Failure::Lost),
+            Admission::Wait(revoked) => {
+                // Among them may be what is waited for here: its client has no such lock any more.
+                context.cancel_early_of(request);
+                let revoked = while_waiting(Wait::Recovery, revoked).await;
+                revoked.map(drop).map_err(|_| Failure::Lost)
+            }
+        }
     }
 
     /// When a request is executed while the target recovers, and as which replay.

@@ -30,7 +30,7 @@ pub(super) struct Window {
     pub(super) end_is_decided: bool,
     /// Other MDTs are waited for: nothing is admitted before.
     pub(super) awaits_mdts: bool,
-    /// Which.
+    /// The MDTs that have not answered yet what was lost.
     pub(super) awaited_mdts: BTreeSet<MdtIndex>,
     /// When they had answered, if that was after the first client connected: the time of clients begins then.
     pub(super) mdts_done_at: Option<Instant>,

@@ -71,6 +71,18 @@ impl Target {
         self.reverse.is_own_node(nid)
     }
 
+    /// Whether a connect is of the kind of this target. One of another kind makes other claims, or none: as an MGS's, that of an
+    /// MDT or OST would come past what is looked at here.
+    pub(crate) fn is_of_kind(&self, request: &Request) -> bool {
+        let kind = self.name().parse().ok().map(|name: TargetName| name.kind);
+        match request {
+            Request::MgsConnect(_) => kind.is_none(),
+            Request::MdsConnect(_) => kind == Some(TargetKind::Mdt),
+            Request::OstConnect(_) => kind == Some(TargetKind::Ost),
+            _ => false,
+        }
+    }
+
     /// Whether a connect comes from a server.
     ///
     /// # Errors

@@ -1,8 +1,11 @@
 //! Clients that claim to be servers, or to be other clients.
 
 use sheen_ldlm::Policy;
-use sheen_types::{Errno, Fid, InodeBits, LockMode, Nid, ResourceName, TargetName};
-use sheen_wire::messages::{LdlmConvert, MdsDisconnect, ObdPing, OstCreate, OstDestroy, OutUpdate};
+use sheen_types::{Errno, Fid, InodeBits, LockMode, Nid, ObdHandle, ResourceName, TargetName};
+use sheen_wire::messages::{
+    LdlmConvert, MdsDisconnect, MgsConnect, ObdPing, OstConnect, OstCreate, OstDestroy, OutUpdate,
+};
+use sheen_wire::text::Text;
 
 use super::*;
 use crate::ExportState;
@@ -98,6 +101,40 @@ fn a_nid_that_is_only_claimed_gives_no_rights() {
         thief.set_proven(false);
         assert_eq!(thief.call(ObdPing::default()).await.errno(), Some(Errno::ENOTCONN));
         assert_eq!(server.call(ObdPing::default()).await.errno(), None);
+    });
+}
+
+/// A connect of another kind would come past the claims that are looked at: in the place of an MDT that is awaited, whose
+/// UUID every client can guess.
+#[test]
+fn a_target_is_connected_to_by_connects_of_its_kind_alone() {
+    let world = TestWorld::new(68);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        node.target.know_servers(Arc::new(Nodes(Ok(FAR))));
+        let mdt = node.client_at("lustre-MDT0000-mdtlov_UUID", FAR);
+        mdt.connect_with(server_offer()).await.unwrap();
+        let (node, _) = start(&world, &Arc::new(store.crash())).await;
+        node.target.know_servers(Arc::new(Nodes(Ok(FAR))));
+        let tgtuuid = Text::new(node.target.config().uuid.as_str());
+        let cluuid = Text::new("lustre-MDT0000-mdtlov_UUID");
+        let (conn, cdata) = (ObdHandle(7), server_offer());
+        let (at, name) = (tgtuuid.clone(), cluuid.clone());
+        let of_mgs = MgsConnect {
+            tgtuuid: at,
+            cluuid: name,
+            conn,
+            cdata: cdata.clone(),
+            ..MgsConnect::default()
+        };
+        let of_ost = OstConnect { tgtuuid, cluuid, conn, cdata, ..OstConnect::default() };
+        let thief = node.client("thief");
+        assert_eq!(thief.call(of_mgs).await.errno(), Some(Errno::EOPNOTSUPP));
+        assert_eq!(thief.call(of_ost).await.errno(), Some(Errno::EOPNOTSUPP));
+        let awaited = node.target.exports();
+        assert!(awaited.iter().all(|export| export.state() == ExportState::Awaited), "it waits on");
+        mdt.follow(&node).connect_with(server_offer()).await.expect("the MDT itself");
     });
 }
 

@@ -161,7 +161,7 @@ pub fn client_offer() -> ObdConnectData {
     }
 }
 
-/// The same of an MDT that connects to an OST.
+/// What an MDT offers that connects to an OST.
 #[must_use]
 pub fn server_offer() -> ObdConnectData {
     let offer = client_offer();
@@ -188,7 +188,7 @@ struct Client {
     xid: AtomicU64,
     /// The newest transaction that was reported to it as durable.
     known_committed: AtomicU64,
-    /// The same, last.
+    /// The transaction that the last answer said to be durable.
     claimed: AtomicU64,
     callbacks: Mutex<Vec<Request>>,
     answer: Mutex<Option<Callback>>,

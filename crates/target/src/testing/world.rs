@@ -15,7 +15,7 @@ use sheen_types::{Instant, Timestamp};
 
 /// How long a store's own thread may take before virtual time goes on without it.
 const OUTSIDE_WAIT: Duration = Duration::from_millis(3);
-/// The same when there is nothing else to do at all.
+/// How long it may take when there is nothing else to do at all.
 const OUTSIDE_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Where the calendar starts: 2026-11-21.
 const WALL_START_SECONDS: i64 = 1_795_219_200;

@@ -97,7 +97,7 @@ impl Obdo {
         self.nlink
     }
 
-    /// Sets that.
+    /// Sets what an allocation asks for.
     pub fn set_fallocate(&mut self, what: Fallocate) {
         self.nlink = what.mode();
     }
@@ -108,7 +108,7 @@ impl Obdo {
         Seek::of_whence(self.mode)
     }
 
-    /// Sets that.
+    /// Sets what a seek looks for, and from which byte.
     pub fn set_seek(&mut self, what: Seek, from: u64) {
         self.valid |= Valid::SIZE | Valid::MODE;
         (self.mode, self.size) = (what as u32, from);
@@ -120,7 +120,7 @@ impl Obdo {
         self.valid.contains(Valid::OBJCOUNT).then_some(self.misc)
     }
 
-    /// Sets that.
+    /// Sets how many objects are meant.
     pub fn set_object_count(&mut self, count: u32) {
         self.valid |= Valid::OBJCOUNT;
         self.misc = count;

@@ -381,7 +381,7 @@ wire_struct! {
     pub struct Release {
         /// How often the coordinator has been started.
         starts: u32,
-        /// Which.
+        /// Which exclusions it ends.
         flags: ReleaseFlags,
         /// The number of the exclusion.
         number: u64,

@@ -154,7 +154,8 @@ impl Report<'_> {
              *On another MDT* is `mkdir -i` and `rmdir` of a directory whose name is on another MDT, by {} of each client, {} directories \
              each: changes over two MDTs, which cost both of them requests, so they are compared with two MDTs. Such a change waits for \
              the group commit of its coordinator ([first stage](../../design/distributed-changes.md)), up to 5 ms here.\n\n\
-             {}\n![operations a second](rates.svg)\n![of linear](of-linear.svg)\n\n[numbers.json](numbers.json) has all of it.\n",
+             {}\n![operations a second](rates.svg)\n![of linear](of-linear.svg)\n\n[numbers.json](numbers.json) has all of it. \
+             What a create costs the servers' processors in real time is in [cpu](cpu.md).\n",
             number(most as f64),
             plural(u64::from(*clients), "client", "clients"),
             plural(u64::from(*ranks), "rank", "ranks"),

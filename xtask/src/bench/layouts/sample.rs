@@ -106,7 +106,7 @@ impl<Case> Series<Case> {
 }
 
 /// The middle one; between the two in the middle of an even number.
-pub(super) fn median(mut values: Vec<f64>) -> f64 {
+pub(in crate::bench) fn median(mut values: Vec<f64>) -> f64 {
     values.retain(|value| value.is_finite());
     values.sort_by(f64::total_cmp);
     match values.len() {

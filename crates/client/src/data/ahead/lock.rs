@@ -51,7 +51,7 @@ impl Drop for Asking<'_> {
             state.lock_ahead = LockAhead::Unasked;
         }
         drop(state);
-        self.0.changed.notify_waiters();
+        self.0.progress.notify_waiters();
     }
 }
 
@@ -64,7 +64,7 @@ impl Object {
     ) -> Option<LockReference> {
         let policy = self.target.policy(extent);
         loop {
-            let mut changed = pin!(self.changed.notified());
+            let mut changed = pin!(self.progress.notified());
             changed.as_mut().enable();
             let held = self.target.locks().find(self.resource, policy, LockMode::Pr);
             if held.is_some() || self.target.kind == DataTargetKind::Mdt {

@@ -22,7 +22,7 @@ const SKIPPED_MAX: i128 = 8;
 pub(super) struct Stream {
     /// Whose ranges are whose in [`super::fetched::Fetched`].
     pub(super) id: u32,
-    pub(super) course: AccessPattern,
+    pub(super) pattern: AccessPattern,
     /// Bytes that were read of it.
     pub(super) bytes: u64,
     /// Whether anything is read ahead of it.
@@ -68,67 +68,34 @@ pub(super) struct StridedReads {
 }
 
 impl Stream {
+    fn new(id: u32, pattern: AccessPattern, bytes: u64, is_believed: bool) -> Self {
+        Self { id, pattern, bytes, is_believed, used: 0 }
+    }
+
     /// The reads at the beginning of a file: it need not be shown that they go on there.
     pub(super) fn at_beginning(id: u32, read: Span, is_small_file: bool) -> Self {
         let is_believed = read.len() >= if is_small_file { LARGE_OF_WHOLE } else { LARGE };
-        let course = SequentialReads {
-            began: 0,
-            next: read.end,
-            reached: read.end,
-            followed: 1,
-            is_together: false,
-        };
-        Self {
-            id,
-            course: AccessPattern::SequentialReads(course),
-            bytes: read.len(),
-            is_believed,
-            used: 0,
-        }
+        let pattern = SequentialReads::over(Span::new(0, read.end), false);
+        Self::new(id, pattern, read.len(), is_believed)
     }
 
     /// `read` goes on where `before` ended.
     pub(super) fn continuing(id: u32, before: Span, read: Span) -> Self {
-        let (began, next) = (before.start, read.end);
-        let course =
-            SequentialReads { began, next, reached: next, followed: 1, is_together: false };
-        let bytes = before.len() + read.len();
-        Self {
-            id,
-            course: AccessPattern::SequentialReads(course),
-            bytes,
-            is_believed: false,
-            used: 0,
-        }
+        let pattern = SequentialReads::over(Span::new(before.start, read.end), false);
+        Self::new(id, pattern, before.len() + read.len(), false)
     }
 
     /// Most of `piece` was read, in some order.
     pub(super) fn of_piece(id: u32, piece: Span) -> Self {
-        let (began, next) = (piece.start, piece.end);
-        let course = SequentialReads { began, next, reached: next, followed: 1, is_together: true };
-        Self {
-            id,
-            course: AccessPattern::SequentialReads(course),
-            bytes: piece.len(),
-            is_believed: true,
-            used: 0,
-        }
+        Self::new(id, SequentialReads::over(piece, true), piece.len(), true)
     }
 
     /// `read` is the third at one distance, and begins at another than `first`.
     pub(super) fn striding(id: u32, first: Span, read: Span, is_exact: bool) -> Self {
         let (length, whole) = (first.len().max(read.len()), (2, first.len() + read.len()));
-        let course = StridedReads {
-            first: first.start,
-            last: read,
-            count: 2,
-            asked: 2,
-            length,
-            whole,
-            is_exact,
-        };
-        let bytes = 3 * read.len();
-        Self { id, course: AccessPattern::StridedReads(course), bytes, is_believed: false, used: 0 }
+        let (first, count, asked) = (first.start, 2, 2);
+        let strides = StridedReads { first, last: read, count, asked, length, whole, is_exact };
+        Self::new(id, AccessPattern::StridedReads(strides), 3 * read.len(), false)
     }
 
     /// `read` begins what `first` and `second` are: as much again, at the same distance. They are several reads each.
@@ -140,30 +107,23 @@ impl Stream {
         if first.len().abs_diff(length) > most || off > most || !are_apart {
             return None;
         }
+        // At first the rest of this one is asked for.
         let (count, asked, is_exact) = (2, 1, off == 0);
         let (first, whole) = (first.start, (2, first.len() + length));
-        let course = StridedReads { first, last: read, count, asked, length, whole, is_exact };
-        // At first the rest of this one is asked for.
-        let bytes = read.len();
-        Some(Self {
-            id,
-            course: AccessPattern::StridedReads(course),
-            bytes,
-            is_believed: true,
-            used: 0,
-        })
+        let strides = StridedReads { first, last: read, count, asked, length, whole, is_exact };
+        Some(Self::new(id, AccessPattern::StridedReads(strides), read.len(), true))
     }
 
     /// Reads have had what lies before `until`, too.
     pub(super) fn go_on(&mut self, until: u64) {
-        if let AccessPattern::SequentialReads(forward) = &mut self.course {
-            self.is_believed |= forward.go_on(until);
+        if let AccessPattern::SequentialReads(sequential) = &mut self.pattern {
+            self.is_believed |= sequential.go_on(until);
         }
     }
 
     /// Whether it is believed and its reads touch.
     pub(super) fn is_in_order(&self) -> bool {
-        let touch = match &self.course {
+        let touch = match &self.pattern {
             AccessPattern::SequentialReads(_) => true,
             AccessPattern::StridedReads(strides) => {
                 strides.stride().unsigned_abs() <= strides.length.into()
@@ -174,7 +134,7 @@ impl Stream {
 
     /// About its last read.
     pub(super) fn last(&self) -> Span {
-        match &self.course {
+        match &self.pattern {
             AccessPattern::SequentialReads(SequentialReads { next, .. }) => {
                 Span::new(next.saturating_sub(1), *next)
             }
@@ -184,9 +144,9 @@ impl Stream {
 
     /// All of a stream whose reads touch, if there were several.
     pub(super) fn run(&self) -> Option<Span> {
-        match &self.course {
-            AccessPattern::SequentialReads(forward) if forward.followed > 1 => {
-                Some(Span::new(forward.began, forward.next))
+        match &self.pattern {
+            AccessPattern::SequentialReads(sequential) if sequential.followed > 1 => {
+                Some(Span::new(sequential.began, sequential.next))
             }
             _ => None,
         }
@@ -194,7 +154,7 @@ impl Stream {
 
     /// Whether a read is one of this stream; `is_hit` if it was asked for ahead of it.
     pub(super) fn takes(&self, read: Span, is_hit: bool) -> bool {
-        match &self.course {
+        match &self.pattern {
             AccessPattern::SequentialReads(SequentialReads { next, is_together, .. }) => {
                 let (slack, late) = if *is_together { (SLACK, BEHIND) } else { (loose(read), 0) };
                 let is_expected = *is_together && is_hit || read.start + late >= *next;
@@ -210,11 +170,11 @@ impl Stream {
     /// sends several at once, which overtake each other.
     pub(super) fn advance(&mut self, read: Span, until: u64) {
         self.bytes += read.len();
-        match &mut self.course {
-            AccessPattern::SequentialReads(forward) => {
-                forward.followed += u32::from(read.end > forward.next);
-                forward.next = forward.next.max(read.end);
-                self.is_believed |= forward.go_on(until);
+        match &mut self.pattern {
+            AccessPattern::SequentialReads(sequential) => {
+                sequential.followed += u32::from(read.end > sequential.next);
+                sequential.next = sequential.next.max(read.end);
+                self.is_believed |= sequential.go_on(until);
             }
             AccessPattern::StridedReads(strides) => {
                 strides.advance(read, self.is_believed);
@@ -225,7 +185,7 @@ impl Stream {
 
     /// What lies so far behind its reads that none is expected there any more.
     pub(super) fn behind(&self) -> Span {
-        match &self.course {
+        match &self.pattern {
             AccessPattern::SequentialReads(SequentialReads { next, .. }) => {
                 Span::new(0, next.saturating_sub(BEHIND))
             }
@@ -235,6 +195,13 @@ impl Stream {
 }
 
 impl SequentialReads {
+    /// The pattern of reads that have had `span`; `is_together` if several readers read it together.
+    fn over(span: Span, is_together: bool) -> AccessPattern {
+        let (began, next) = (span.start, span.end);
+        let reads = Self { began, next, reached: next, followed: 1, is_together };
+        AccessPattern::SequentialReads(reads)
+    }
+
     /// Reads have had what lies before `until`, too. Whether that shows that they go on.
     fn go_on(&mut self, until: u64) -> bool {
         self.followed += u32::from(until > self.next);

@@ -229,17 +229,18 @@ impl Streams {
             window = limits.per_file().min(size);
         }
         let mut fetch = Fetch { id, limits, size, plan };
-        match &self.streams[at].course {
-            AccessPattern::SequentialReads(forward) => {
-                let ends = self.next_began(forward.next);
-                let reached = fetch.forward(forward, window, ends, &mut self.fetched, &self.recent);
-                if let AccessPattern::SequentialReads(forward) = &mut self.streams[at].course {
-                    forward.reached = reached;
+        match &self.streams[at].pattern {
+            AccessPattern::SequentialReads(sequential) => {
+                let ends = self.next_began(sequential.next);
+                let reached =
+                    fetch.sequential(sequential, window, ends, &mut self.fetched, &self.recent);
+                if let AccessPattern::SequentialReads(sequential) = &mut self.streams[at].pattern {
+                    sequential.reached = reached;
                 }
             }
             AccessPattern::StridedReads(strides) => {
                 let asked = fetch.strides(strides, window, &mut self.fetched, &self.recent);
-                if let AccessPattern::StridedReads(strides) = &mut self.streams[at].course {
+                if let AccessPattern::StridedReads(strides) = &mut self.streams[at].pattern {
                     strides.asked = asked;
                 }
             }
@@ -254,8 +255,8 @@ impl Streams {
     /// has a part of the file.
     fn next_began(&self, next: u64) -> u64 {
         let began = self.streams.iter().filter(|other| other.is_believed).filter_map(|other| {
-            let AccessPattern::SequentialReads(forward) = &other.course else { return None };
-            (forward.began >= next).then_some(forward.began)
+            let AccessPattern::SequentialReads(sequential) = &other.pattern else { return None };
+            (sequential.began >= next).then_some(sequential.began)
         });
         began.min().unwrap_or(u64::MAX)
     }
@@ -271,20 +272,20 @@ struct Fetch<'a> {
 
 impl Fetch<'_> {
     /// Answers up to where everything is asked for.
-    fn forward(
+    fn sequential(
         &mut self,
-        forward: &SequentialReads,
+        sequential: &SequentialReads,
         window: u64,
         ends: u64,
         fetched: &mut Fetched,
         recent: &Recent,
     ) -> u64 {
         let end_of_file = self.size.next_multiple_of(PAGE);
-        let mut until = forward.next.saturating_add(window).min(ends).min(end_of_file);
-        let mut from = forward.reached.max(forward.next);
+        let mut until = sequential.next.saturating_add(window).min(ends).min(end_of_file);
+        let mut from = sequential.reached.max(sequential.next);
         let chunk_end = |from: u64| (from + 1).next_multiple_of(CHUNK).min(end_of_file);
         if window < CHUNK {
-            if from > forward.next + window / 2 {
+            if from > sequential.next + window / 2 {
                 return from;
             }
             until = until.min(chunk_end(from));

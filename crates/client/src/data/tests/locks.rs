@@ -480,7 +480,7 @@ fn locks_of_gone_files_go_together_and_those_over_dirty_bytes_stay() {
         fixture.sync(file).expect("written");
     }
     fixture.ost().take_asked();
-    files.iter().for_each(|(_, layout)| fixture.osts.gone(layout));
+    files.iter().for_each(|(_, layout)| fixture.osts.note_gone(layout));
     fixture.wait(Duration::from_millis(300));
     assert_eq!(fixture.ost().take_asked(), ["cancel 2"]);
     fixture.lose_locks();

@@ -143,7 +143,7 @@ impl FileSystem {
         who: &Credentials,
         names: Vec<BatchedName>,
     ) {
-        let flight = run.asked(names.iter().map(|name| name.name.clone()));
+        let flight = run.note_asked(names.iter().map(|name| name.name.clone()));
         let (files, run, who) = (self.clone(), Arc::clone(run), who.clone());
         let directory = Arc::clone(directory);
         let asking = async move {
@@ -172,7 +172,7 @@ impl Mounted {
         let (run, asked) = self.ahead.take(directory.node(), name)?;
         let clock = &*self.meta.world.clock;
         let found = asked.wait(clock, clock.now() + NAME_PATIENCE).await;
-        run.used(clock.now(), found.is_some(), self.settings.ahead().max());
+        run.note_used(clock.now(), found.is_some(), self.settings.ahead().max());
         Some(found)
     }
 

@@ -199,7 +199,7 @@ impl Run {
     }
 
     /// These names are about to be asked for.
-    pub(super) fn asked(&self, names: impl Iterator<Item = Name>) -> Arc<Flight> {
+    pub(super) fn note_asked(&self, names: impl Iterator<Item = Name>) -> Arc<Flight> {
         let flight = Arc::new(Flight::default());
         let mut state = self.state.lock();
         if !state.is_over {
@@ -216,7 +216,7 @@ impl Run {
     }
 
     /// A name that it asked for was used, and was known if `hit`: the window grows up to `max`, or it was in vain.
-    pub(super) fn used(&self, now: Instant, hit: bool, max: usize) {
+    pub(super) fn note_used(&self, now: Instant, hit: bool, max: usize) {
         let mut state = self.state.lock();
         state.last_use = now;
         if hit {
@@ -232,7 +232,7 @@ impl Run {
     }
 
     /// Its process looked a name up that it had not asked for.
-    pub(super) fn missed(&self, now: Instant) {
+    pub(super) fn note_missed(&self, now: Instant) {
         let wakes = {
             let mut state = self.state.lock();
             state.last_use = now;
@@ -339,15 +339,15 @@ mod tests {
         let run = Run::new(NodeId(2), 1, None, 256);
         run.state.lock().batch = 64;
         let mut asked = 256;
-        drop(run.asked(names(0..asked)));
+        drop(run.note_asked(names(0..asked)));
         for name in names(0..NAMES) {
             run.take(&name).expect("it was asked for");
             let before = run.wakes.load(Ordering::Relaxed);
-            run.used(Instant(0), true, 256);
+            run.note_used(Instant(0), true, 256);
             if run.wakes.load(Ordering::Relaxed) == before {
                 continue;
             }
-            drop(run.asked(names(asked..NAMES.min(asked + 64))));
+            drop(run.note_asked(names(asked..NAMES.min(asked + 64))));
             asked += 64;
             if asked == NAMES {
                 run.exhaust();

@@ -109,7 +109,7 @@ impl StatAhead {
     ) -> Shown {
         self.change(|state| {
             if let Some(run) = state.runs.iter().find(|run| run.is_of(directory, pid)) {
-                run.missed(now);
+                run.note_missed(now);
                 return Shown::Nothing;
             }
             let is_it = |it: &Listing| it.directory == directory && it.pid == pid;

@@ -1,4 +1,5 @@
-//! Requests in work, and what each of them waits for: what operators look at when something is slow.
+//! Requests in progress, and what each of them waits for: what operators look at when something is slow
+//! (`requests_in_work` of each target).
 //!
 //! While a request is executed, its task knows it: code that waits for something says so with
 //! [`while_waiting`], and need not know which request it works for. Tasks that a request starts beside
@@ -120,7 +121,7 @@ impl Drop for WaitGuard {
 }
 
 /// A request that is being executed, as its export knows it.
-pub(crate) struct RunningRequest {
+pub(crate) struct RequestInProgress {
     /// Where the answer goes, if the request came a second time.
     pub(crate) newer: Option<Replier>,
     pub(crate) kind: Kind,
@@ -130,7 +131,7 @@ pub(crate) struct RunningRequest {
     pub(crate) is_reported: bool,
 }
 
-impl RunningRequest {
+impl RequestInProgress {
     pub(crate) fn new(kind: Kind, arrived: Instant) -> Self {
         let waits_for = CurrentWait::default();
         Self { newer: None, kind, arrived, waits_for, is_reported: false }
@@ -166,14 +167,14 @@ pub struct RequestView {
 }
 
 impl Target {
-    /// The requests in work, the oldest first.
+    /// The requests in progress, the oldest first.
     #[must_use]
-    pub fn requests_in_work(&self) -> Vec<RequestView> {
+    pub fn requests_in_progress(&self) -> Vec<RequestView> {
         let now = self.now();
         let mut all = Vec::new();
         for export in self.exports() {
             let state = export.lock();
-            let view = |(xid, request): (&Xid, &RunningRequest)| {
+            let view = |(xid, request): (&Xid, &RequestInProgress)| {
                 request.view(*xid, export.uuid(), state.nid, now)
             };
             all.extend(state.in_progress.iter().map(view));

@@ -1,14 +1,12 @@
-//! What goes to an object besides reads and writes: truncate, sync, times, space, seek, glimpse.
+//! The calls to an object besides reads, writes and glimpses: truncate, sync, times, space, seek, data version.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use sheen_ldlm::LockFlags;
 use sheen_rpc::{Call, CallKind};
 use sheen_types::{Errno, Extent, LockMode, Timestamp};
 use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::messages::{
-    LdlmEnqueue, MdsGetattr, OstFallocate, OstGetattr, OstPunch, OstSeek, OstSetattr, OstSync,
+    MdsGetattr, OstFallocate, OstGetattr, OstPunch, OstSeek, OstSetattr, OstSync,
 };
 use sheen_wire::ost::{Obdo, ObdoFlags, OstBody};
 
@@ -19,11 +17,7 @@ use super::mdt::NewTimes;
 use super::object::Object;
 use super::{IoOptions, Locking};
 use crate::call::{self, need};
-use crate::locks::LockRequest;
 use crate::types::{Fallocate, Seek, VersionFlush};
-
-/// How often a glimpse is asked again because this client's own changes overtake the answers.
-const GLIMPSE_TRIES: u32 = 8;
 
 /// Without a slot: doing it twice does no harm.
 fn idempotent(call: Call) -> Call {
@@ -58,7 +52,7 @@ impl Object {
         let oa = need(answer.reply.ost_body)?.oa;
         {
             let mut state = self.state.lock();
-            state.version += 1;
+            state.known_version += 1;
             state.known.size = size.max(state.unwritten_end());
             state.sure_size = state.sure_size.min(size);
             (state.known.mtime, state.known.ctime) = (time, time);
@@ -153,11 +147,11 @@ impl Object {
         {
             let mut state = self.state.lock();
             state.clean.remove(extent.start, end);
-            state.changes += 1;
+            state.data_changes += 1;
             state.known.blocks = oa.blocks;
             state.known.ctime = self.target.shared.world.clock.wall();
             state.note_unsynced();
-            state.version += 1;
+            state.known_version += 1;
             if !what.keeps_size() {
                 state.known.size = state.known.size.max(end);
             }
@@ -224,50 +218,5 @@ impl Object {
         let answer = call::call::<OstGetattr>(&*self.target.channel, Call::new(request)).await?;
         let oa = need(answer.reply.ost_body)?.oa;
         stated(oa.valid, oa.data_version)
-    }
-
-    /// Current size and times, from the OST or the client that is writing (a glimpse). Acquires a lock if no
-    /// lock conflicts, and revokes none otherwise.
-    pub(super) async fn glimpse(self: &Arc<Self>) -> Result<(), Errno> {
-        for _ in 0..GLIMPSE_TRIES {
-            let version = self.state.lock().version;
-            let Some(value) = self.ask_glimpse().await? else { return Ok(()) };
-            // A truncate or a write of this client, or a lock, may have overtaken the answer.
-            let is_news = {
-                let state = self.state.lock();
-                state.version == version || !state.is_from_ost
-            };
-            if is_news {
-                self.learn(&value, |size| self.target.covers_end(self.resource, size));
-                return Ok(());
-            }
-            if self.is_covered() {
-                return Ok(());
-            }
-        }
-        // This client changes it all the time: what is known is as good as any reply.
-        Ok(())
-    }
-
-    /// Asks; the answer, or nothing if a lock came with it.
-    async fn ask_glimpse(self: &Arc<Self>) -> Result<Option<Bytes>, Errno> {
-        let ask = LockRequest {
-            resource: self.resource,
-            policy: self.target.policy(Extent::ALL),
-            mode: LockMode::Pr,
-            flags: LockFlags::HAS_INTENT,
-        };
-        let pending = self.target.locks().begin(ask);
-        let dlm_req = pending.plain_request(Vec::new());
-        let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
-        let answer = pending.send::<LdlmEnqueue>(&self.target.channel, Call::new(request)).await;
-        let (pending, answer) = self.note_presence(answer)?;
-        let reply = need(answer.reply.dlm_rep)?;
-        let value = answer.reply.dlm_lvb;
-        if answer.body.status != 0 {
-            return Ok(Some(value));
-        }
-        let lock = pending.granted_with(&reply, &value, answer.connection).await?;
-        Ok(lock.is_none().then_some(value))
     }
 }

@@ -1,4 +1,4 @@
-//! One call's work inside one shard: grant, wait, revoke, cancel.
+//! The core of the lock manager, in one shard: locks are granted, wait, are revoked and cancelled.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use super::ranges::RangeSet;
 use super::shard::{Lock, LockState, NONE, Shard, WantedLock};
 use super::types::{Action, Enqueue, Enqueued, Granted};
 use super::waits::{FlockOwner, WaitGraph};
+use crate::handles::LockHandles;
 use crate::limits::LOCKS_WAITING_PER_CLIENT;
-use crate::mix::LockHandles;
 use crate::{LockDesc, LockFlags, LockKind, Owner, Policy};
 
-/// A shard with everything a call brings along.
-pub(super) struct ShardCall<'a> {
+/// The locks of a shard, with everything that a call brings along to change them.
+pub(super) struct ShardLocks<'a> {
     pub(super) shard: &'a mut Shard,
     pub(super) now: Instant,
     pub(super) timeout: Duration,
@@ -53,7 +53,7 @@ fn wanted_by(request: &Enqueue) -> WantedLock {
     WantedLock { policy: request.policy, mode: request.mode, spares: request.spares }
 }
 
-impl ShardCall<'_> {
+impl ShardLocks<'_> {
     /// Answers a request on a resource of its kind.
     pub(super) fn enqueue(&mut self, resource: u32, request: &Enqueue) -> Enqueued {
         if request.flags.contains(LockFlags::REPLAY)

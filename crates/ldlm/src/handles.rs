@@ -1,8 +1,8 @@
-//! Numbers that look random: handles, and a hasher that peers cannot aim at.
-
-use std::hash::{BuildHasher, Hasher};
+//! Handles of locks: numbers that look random, from which where the lock lies can be computed.
 
 use sheen_types::LockHandle;
+
+use crate::hash::spread;
 
 /// Bits of a handle that number the slot within its shard.
 const SLOT_BITS: u32 = 26;
@@ -12,15 +12,6 @@ const SHARD_BITS: u32 = 6;
 pub(crate) const SHARDS: usize = 1 << SHARD_BITS;
 /// Locks one shard can hold at once.
 pub(crate) const SLOTS_MAX: u32 = 1 << SLOT_BITS;
-
-/// Spreads the bits of a number; a bijection.
-pub(crate) const fn spread(mut x: u64) -> u64 {
-    x ^= x >> 32;
-    x = x.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    x ^= x >> 29;
-    x = x.wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x ^ x >> 32
-}
 
 /// Where a lock lies: which shard, which slot of it, the how-manieth lock in that slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,43 +59,6 @@ impl LockHandles {
             (left, right) = (right ^ Self::round(left, key), left);
         }
         LockLocation { shard: right >> SLOT_BITS, slot: right & (SLOTS_MAX - 1), generation: left }
-    }
-}
-
-/// Hashes the few words of our keys, keyed by the namespace's seed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SeededBuildHasher(pub(crate) u64);
-
-impl BuildHasher for SeededBuildHasher {
-    type Hasher = KeyedHasher;
-
-    fn build_hasher(&self) -> KeyedHasher {
-        KeyedHasher(self.0)
-    }
-}
-
-/// See [`SeededBuildHasher`].
-pub(crate) struct KeyedHasher(u64);
-
-impl Hasher for KeyedHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.write_u64(u64::from_le_bytes(word));
-        }
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        self.0 = spread(self.0.rotate_left(23) ^ word);
-    }
-
-    fn write_usize(&mut self, word: usize) {
-        self.write_u64(word as u64);
     }
 }
 

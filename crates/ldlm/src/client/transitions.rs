@@ -1,4 +1,4 @@
-//! What happens to a lock: granted, revoked, converted, gone.
+//! The transitions of a lock at its client: granted, revoked, converted, gone.
 
 use std::time::Duration;
 
@@ -259,7 +259,7 @@ impl NamespaceInner {
         self.begin_cancel(slot, false, actions);
     }
 
-    pub(super) fn dec_ref(
+    pub(super) fn release(
         &mut self,
         now: Instant,
         slot: u32,
