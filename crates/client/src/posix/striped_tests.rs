@@ -79,6 +79,8 @@ struct Cluster {
     moves: Vec<(u32, Request)>,
     /// What the master was before, as it says; a Lustre server says nothing.
     former: Vec<Fid>,
+    /// A name that moves gets another hash, as on MDTs of Lustre, which have a seed each.
+    rehashes: bool,
     /// A directory to migrate is there already.
     is_there_already: bool,
 }
@@ -112,6 +114,7 @@ impl Cluster {
             grants_no_names: false,
             moves: Vec::new(),
             former: Vec::new(),
+            rehashes: false,
             is_there_already: false,
         }
     }
@@ -141,7 +144,8 @@ impl Cluster {
         if let Some((_, name)) = self.moves_behind.take_if(|_| is_due) {
             let (from, to) = (self.stripe_before(&name).expect("it moves"), self.stripe_of(&name));
             let from = self.directories.get_mut(&from).expect("a stripe");
-            let moved = from.remove(&name).expect("it is there");
+            let mut moved = from.remove(&name).expect("it is there");
+            moved.0 = if self.rehashes { 1000 - moved.0 } else { moved.0 };
             self.directories.entry(to).or_default().insert(name, moved);
         }
     }

@@ -113,6 +113,29 @@ fn a_listing_has_each_name_once_while_names_move() {
 }
 
 #[test]
+fn a_name_that_gets_another_hash_where_it_moves_to_is_listed_once() {
+    for moved in [0, 20, 39] {
+        let bench = Bench::moving();
+        {
+            let mut cluster = bench.cluster.lock();
+            (cluster.grants_no_names, cluster.rehashes) = (true, true);
+        }
+        for at in 0..40 {
+            bench.put_before(&format!("f{at}"), Fid::new(0x2_0000_0401, 100 + at));
+        }
+        let node = bench.directory();
+        let handle = bench.open(node);
+        let name = format!("f{moved}");
+        // The stripe that it leaves has answered with it, and the other one answers with it.
+        let before = bench.holders(&name)[0];
+        bench.move_behind(before, &name);
+        let listed = bench.list(handle, 100);
+        let times = listed.iter().filter(|(listed, ..)| *listed == name).count();
+        assert_eq!((times, listed.len()), (1, 42), "{name}");
+    }
+}
+
+#[test]
 fn what_removes_moves_or_opens_a_name_goes_where_it_is() {
     let bench = Bench::moving();
     let node = bench.directory();
