@@ -12,7 +12,7 @@ use sheen_target::{Context, LockGuard, Outcome};
 use sheen_types::{Errno, InodeBits, LockHandle, LockMode, ResourceName};
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::md::{AttrValid, Bias, CloseData, OpenHandle, RecSetattr};
-use sheen_wire::messages::MdsCloseIntent;
+use sheen_wire::messages::{MdsCloseIntent, MdsReintMigrate};
 
 use crate::Mdt;
 use crate::caller::Caller;
@@ -26,6 +26,40 @@ struct Swap<'a> {
     changes: ChangeSet<'a>,
     /// Data lies on the MDT, which knows its size.
     is_on_mdt: bool,
+}
+
+/// The lease that a client gives up with a migration. It goes when it is known that the name is to move: a client whose request is refused
+/// closes the file by itself, unless it is to ask again (`EAGAIN`).
+pub(crate) enum Lease {
+    /// There is none, or none any more.
+    None,
+    /// The open file, and the lock that is its lease.
+    Held { file: OpenHandle, lock: LockHandle },
+    /// It is given up, and the file closed.
+    Closed,
+}
+
+impl Lease {
+    /// The one that a request names.
+    ///
+    /// # Errors
+    /// [`Errno::EPROTO`] if it says that there is one, and not which.
+    pub(crate) fn of(request: &MdsReintMigrate) -> Result<Self, Errno> {
+        if !request.rec_reint.bias.contains(Bias::CLOSE_MIGRATE) {
+            return Ok(Self::None);
+        }
+        match (&request.mdt_ioepoch, &request.close_data) {
+            (Some(epoch), Some(data)) => {
+                Ok(Self::Held { file: epoch.open_handle, lock: data.handle })
+            }
+            _ => Err(Errno::EPROTO),
+        }
+    }
+
+    /// Whether the client is to hear that its file is closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(self, Self::Closed)
+    }
 }
 
 impl Mdt {
@@ -43,6 +77,27 @@ impl Mdt {
             Some(data) => self.close_and_swap(context, handle, record, data).await,
             None => self.close(context, handle, record).await,
         }
+    }
+
+    /// Closes the file that the client has leased, unless that is done. A handle that is not there is closed already: the request was
+    /// sent before.
+    ///
+    /// # Errors
+    /// [`Errno::EAGAIN`] if another client has opened the file since, which is closed here then, too; those of a close.
+    pub(crate) async fn close_lease(
+        &self,
+        context: &Context,
+        lease: &mut Lease,
+    ) -> Result<(), Errno> {
+        let Lease::Held { file, lock } = *lease else { return Ok(()) };
+        *lease = Lease::None;
+        let table = context.export.role::<OpenTable>();
+        let held = table.get(file).map(|file| holds_lease(context, &file, lock));
+        end_lease(context, lock);
+        let (Some(holds), Some(file)) = (held, table.remove(file)) else { return Ok(()) };
+        *lease = Lease::Closed;
+        self.close_for_client(&context.target, file).await?;
+        if holds { Ok(()) } else { Err(Errno::EAGAIN) }
     }
 
     async fn close_and_swap(

@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use sheen_types::{MatchBits, Xid};
 
-/// Xids of consecutive requests lie so far apart (`PTLRPC_BULK_OPS_COUNT`), because the parts of a
-/// request's bulk take the match bits that follow its own.
-pub const XID_STEP: u64 = 64;
+/// Xids of consecutive requests lie so far apart (`PTLRPC_BULK_OPS_COUNT` of 2.17), because the parts of a
+/// request's bulk take the match bits that follow its own. Where a request does not say how many parts it may have (`MDS_BATCH`),
+/// a server of Lustre takes the xid modulo this for the number of the last one.
+pub const XID_STEP: u64 = 128;
+
+/// Parts of a bulk at most. Clients of before 2.17 have xids that lie so far apart.
+pub const BULK_PARTS_MAX: u64 = 64;
 
 /// The xid or first match bits of the request that match bits belong to.
 #[must_use]
@@ -28,7 +32,7 @@ pub fn first_xid(since_1970: Duration) -> Xid {
 /// How many parts a bulk has whose last part has these match bits.
 #[must_use]
 pub fn bulk_parts_of(last: MatchBits) -> usize {
-    (last.0 % XID_STEP) as usize + 1
+    (last.0 % BULK_PARTS_MAX) as usize + 1
 }
 
 /// `obd_timeout`: base of the fixed times below.

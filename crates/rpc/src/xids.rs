@@ -23,3 +23,25 @@ impl Xids {
         Xid(self.0.fetch_add(XID_STEP, Ordering::Relaxed) + XID_STEP)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::limits::first_xid;
+
+    /// A server of 2.17 asks for the parts of a batch up to the xid modulo `PTLRPC_BULK_OPS_COUNT`.
+    #[test]
+    fn an_xid_is_that_of_the_first_part_of_a_bulk_for_any_server() {
+        let bulk_ops_count = 1 << (6 + 1);
+        for seconds in [1_700_000_000, 1_795_842_173] {
+            let xids = Xids::new(first_xid(Duration::new(seconds, 61_000)));
+            let all = [xids.next(), xids.next(), xids.next()];
+            assert!(all.iter().all(|xid| xid.0 % bulk_ops_count == 0), "{all:?}");
+            assert!(all.is_sorted());
+        }
+        let last = Xid(0x6b0a_69cb_d0740);
+        assert!(Xids::new(last).next() > last, "those of the process of before were 64 apart");
+    }
+}

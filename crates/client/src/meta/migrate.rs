@@ -80,10 +80,19 @@ impl Meta {
         let is_directory = child.file_type() == Some(FileType::Directory);
         let target = self.target_of(&place, &child, wish).await?;
         let names_only = names_only && is_directory;
-        if names_only && target.places.0 == target.places.1 {
+        let moves = target.places.0 != target.places.1;
+        if names_only && !moves {
             return Err(Errno::EALREADY);
         }
-        let sent = self.send_migrate(who, (&place, name), &child, (target, names_only)).await;
+        // Lustre's MDT looks at the directory alone: on its MDT already, it stays in a stripe that is to go. One of ours moves its name.
+        let may_be_left = is_directory && moves && !names_only && !target.mdt.keeps_own_names();
+        let named = (&place, name);
+        let sent = match self.send_migrate(who, named, &child, (&target, names_only)).await {
+            Err(Errno::EALREADY) if may_be_left => {
+                self.send_migrate(who, named, &child, (&target, true)).await
+            }
+            sent => sent,
+        };
         match sent {
             Ok(()) => self.note_migrated(&place, name, &child).await,
             Err(Errno::ESTALE) => self.cache.inodes.note_name_absent(parent, name),
@@ -142,7 +151,7 @@ impl Meta {
         who: &Credentials,
         (place, name): (&NamePlace<'_>, &Name),
         child: &Inode,
-        (target, names_only): (NewPlace, bool),
+        (target, names_only): (&NewPlace, bool),
     ) -> Result<(), Errno> {
         let is_directory = child.file_type() == Some(FileType::Directory);
         let fid = target.mdt.fids.next().await?;

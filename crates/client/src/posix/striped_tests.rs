@@ -81,6 +81,10 @@ struct Cluster {
     moves: Vec<(u32, Request)>,
     /// What the master was before, as it says; a Lustre server says nothing.
     former: Vec<Fid>,
+    /// A name that moves gets another hash, as on MDTs of Lustre, which have a seed each.
+    rehashes: bool,
+    /// A directory to migrate is there already.
+    is_there_already: bool,
 }
 
 fn layout_of(hash: LmvHash, stripes: &[Fid]) -> DirectoryLayout {
@@ -113,6 +117,8 @@ impl Cluster {
             refused: 0,
             moves: Vec::new(),
             former: Vec::new(),
+            rehashes: false,
+            is_there_already: false,
         }
     }
 
@@ -141,7 +147,8 @@ impl Cluster {
         if let Some((_, name)) = self.moves_behind.take_if(|_| is_due) {
             let (from, to) = (self.stripe_before(&name).expect("it moves"), self.stripe_of(&name));
             let from = self.directories.get_mut(&from).expect("a stripe");
-            let moved = from.remove(&name).expect("it is there");
+            let mut moved = from.remove(&name).expect("it is there");
+            moved.0 = if self.rehashes { 1000 - moved.0 } else { moved.0 };
             self.directories.entry(to).or_default().insert(name, moved);
         }
     }
@@ -303,6 +310,11 @@ impl Cluster {
                 reply.into()
             }
             Request::MdsGetxattr(asked) => self.former(mdt, asked)?.into(),
+            Request::MdsReintMigrate(asked)
+                if self.is_there_already && asked.rec_reint.bias != Bias::MIGRATE_NSONLY =>
+            {
+                return Err(Errno::EALREADY);
+            }
             Request::MdsReintMigrate(_) => {
                 self.moves.push((mdt, request.clone()));
                 MdsReintMigrateReply::default().into()

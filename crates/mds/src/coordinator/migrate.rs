@@ -29,6 +29,7 @@ use super::exclude::{DistributedHold, ExclusionRequest};
 use super::move_name::NameMoved;
 use crate::Mdt;
 use crate::caller::{Caller, Capability, May};
+use crate::close_intent::Lease;
 use crate::directory::Child;
 use crate::inode::Inode;
 use crate::other_mdts::Order;
@@ -73,7 +74,8 @@ enum Step {
 }
 
 impl Mdt {
-    /// Migrates a name: one of a directory that migrates, or a directory, whose migration begins.
+    /// Migrates a name: one of a directory that migrates, or a directory, whose migration begins. A lease on the inode is given up once it
+    /// is known that the name is to move.
     ///
     /// # Errors
     /// [`Errno::EALREADY`] if it is where it belongs, [`Errno::ENOENT`] if it is absent, [`Errno::EBUSY`] while its directory, or it
@@ -83,6 +85,7 @@ impl Mdt {
         &self,
         context: &Context,
         asked: &Migration<'_>,
+        lease: &mut Lease,
     ) -> Result<(), Errno> {
         let mut bound = Bound::default();
         for _ in 0..TRIES_MAX {
@@ -96,6 +99,7 @@ impl Mdt {
             if asked.kind.is_some_and(|kind| is_directory(kind) != is_directory(child.kind)) {
                 return Err(Errno::ESTALE);
             }
+            self.close_lease(context, lease).await?;
             let step = match child.kind {
                 _ if asked.names_only => Step::NameAlone,
                 FileKind::Directory => {

@@ -8,20 +8,11 @@ use sheen_wire::md::{Bias, MdtBody, Valid};
 use sheen_wire::messages::{MdsReintMigrate, MdsReintMigrateReply};
 
 use crate::caller::Caller;
-use crate::close_intent::{end_lease, holds_lease};
+use crate::close_intent::Lease;
 use crate::coordinator::Migration;
 use crate::directory::parse_name;
-use crate::open_table::OpenTable;
 use crate::striped::parse_wish;
 use crate::{Mdt, dot_lustre};
-
-/// What has become of the lease that a client gives up with the request.
-struct Closed {
-    /// The file is closed.
-    is_closed: bool,
-    /// Another client has opened the file before.
-    is_broken: bool,
-}
 
 impl Mdt {
     /// Migrates a name.
@@ -49,7 +40,7 @@ impl Mdt {
             true => None,
             false => Some(parse_wish(&request.eadata)?),
         };
-        let closed = self.close_lease(context, request).await?;
+        let mut lease = Lease::of(request)?;
         let asked = Migration {
             parent: record.fid1,
             name: &name,
@@ -60,41 +51,15 @@ impl Mdt {
             names_only: record.bias.contains(Bias::MIGRATE_NSONLY),
             wish: wish.map(|wish| DirectoryWish { kind: 0, ..wish }),
         };
-        let done = match closed.is_broken {
-            true => Err(Errno::EAGAIN),
-            false => self.migrate_name(context, &asked).await,
-        };
-        let reply = migrated(closed.is_closed);
+        let done = self.migrate_name(context, &asked, &mut lease).await;
+        let is_closed = lease.is_closed();
+        let reply = migrated(is_closed);
         Ok(match done {
             Ok(()) => Outcome::ok(reply),
             // A client that asks again by itself would not hear that the file is closed.
-            Err(Errno::EINPROGRESS) if closed.is_closed => Outcome::failed(Errno::EAGAIN, reply),
+            Err(Errno::EINPROGRESS) if is_closed => Outcome::failed(Errno::EAGAIN, reply),
             Err(errno) => Outcome::failed(errno, reply),
         })
-    }
-
-    /// Closes the file that the client has leased. A handle that is not there is closed already: the request was sent before.
-    async fn close_lease(
-        &self,
-        context: &Context,
-        request: &MdsReintMigrate,
-    ) -> Result<Closed, Errno> {
-        let nothing = Closed { is_closed: false, is_broken: false };
-        if !request.rec_reint.bias.contains(Bias::CLOSE_MIGRATE) {
-            return Ok(nothing);
-        }
-        let (Some(epoch), Some(data)) = (&request.mdt_ioepoch, &request.close_data) else {
-            return Err(Errno::EPROTO);
-        };
-        let table = context.export.role::<OpenTable>();
-        let held =
-            table.get(epoch.open_handle).map(|file| holds_lease(context, &file, data.handle));
-        end_lease(context, data.handle);
-        let (Some(holds), Some(file)) = (held, table.remove(epoch.open_handle)) else {
-            return Ok(nothing);
-        };
-        self.close_for_client(&context.target, file).await?;
-        Ok(Closed { is_closed: true, is_broken: !holds })
     }
 }
 

@@ -116,16 +116,44 @@ fn a_file_moves_under_the_lease_that_its_client_gives_up() {
         assert_eq!(ask(here, request).await, (None, false));
         assert_eq!(scene.child(all[0], "broken").await, Some(broken));
         other.close(&opened).await.expect("closed");
-        // An MDT is away: a client that was to ask again by itself would not hear that the file is closed.
+        // An MDT is away before it is known that the name is to move: the client asks again by itself, and has its file open.
         let kept = scene.child(all[1], "kept").await.expect("it is there");
         let leased = lease(here, kept, OpenHandle(0)).await.expect("a lease");
         let way = scene.way(0, 1);
         way.breaks();
         let request = under_lease(here, (master, "kept"), &leased);
-        assert_eq!(ask(here, request).await, (Some(Errno::EAGAIN), true));
+        assert_eq!(ask(here, request.clone()).await, (Some(Errno::EINPROGRESS), false));
+        assert!(scene.servers[0].mdt.open_counts.is_open(kept));
         way.is_there(&inner, way.client());
         inner.sleep(std::time::Duration::from_secs(2)).await;
-        assert_eq!(scene.migrate(0, (master, "kept"), &to(1, 1)).await.map(drop), Ok(()));
+        assert_eq!(ask(here, request).await, (None, true));
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}
+
+#[test]
+fn a_file_stays_open_that_has_nowhere_to_move() {
+    let world = TestWorld::new(918);
+    let inner = world.clone();
+    let test = async move {
+        let (scene, _osts) = with_osts(&inner).await;
+        let (here, there) = (&scene.clients[0], &scene.clients[1]);
+        let d = here.mkdir(ROOT, "d").await.expect("made");
+        let opened = here.create(d, "f").await.expect("made");
+        here.close(&opened).await.expect("closed");
+        let master = scene.migrate(1, (ROOT, "d"), &to(1, 1)).await.expect("it begins");
+        let target = stripes(&scene.layout(master).await)[0];
+        scene.migrate(0, (master, "f"), &to(1, 1)).await.expect("moved");
+        let file = scene.child(target, "f").await.expect("it is there");
+        for (name, errno) in [("f", Errno::EALREADY), ("absent", Errno::ENOENT)] {
+            let leased = lease(there, file, OpenHandle(0)).await.expect("a lease");
+            let request = under_lease(there, (master, name), &leased);
+            assert_eq!(ask(there, request).await, (Some(errno), false));
+            assert!(scene.servers[1].mdt.open_counts.is_open(file), "{name}");
+            there.close(&leased).await.expect("its client closes it");
+        }
+        assert!(!scene.servers[1].mdt.open_counts.is_open(file));
         scene.settle(&inner).await;
     };
     run(test, &world);

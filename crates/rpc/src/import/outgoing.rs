@@ -17,7 +17,7 @@ use super::Engine;
 use super::flight::{Flight, FlightOwner};
 use crate::channel::split_parts;
 use crate::channel::{Bulk, Call};
-use crate::limits::{self, XID_STEP};
+use crate::limits::{self, BULK_PARTS_MAX};
 use crate::portals;
 
 /// A request to send.
@@ -58,7 +58,7 @@ impl fmt::Debug for Outgoing {
 
 /// How many parts a call's bulk has; a call without has room for one reply.
 pub(super) fn parts_of(bulk: &Bulk) -> usize {
-    bulk.length().div_ceil(LNET_PAYLOAD_BYTES_MAX).clamp(1, XID_STEP as usize)
+    bulk.length().div_ceil(LNET_PAYLOAD_BYTES_MAX).clamp(1, BULK_PARTS_MAX as usize)
 }
 
 /// Bytes of the largest reply we expect.

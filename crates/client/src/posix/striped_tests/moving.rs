@@ -153,6 +153,29 @@ fn a_listing_has_each_name_once_while_names_move() {
 }
 
 #[test]
+fn a_name_that_gets_another_hash_where_it_moves_to_is_listed_once() {
+    for moved in [0, 20, 39] {
+        let bench = Bench::moving();
+        {
+            let mut cluster = bench.cluster.lock();
+            (cluster.grants_no_names, cluster.rehashes) = (true, true);
+        }
+        for at in 0..40 {
+            bench.put_before(&format!("f{at}"), Fid::new(0x2_0000_0401, 100 + at));
+        }
+        let node = bench.directory();
+        let handle = bench.open(node);
+        let name = format!("f{moved}");
+        // The stripe that it leaves has answered with it, and the other one answers with it.
+        let before = bench.holders(&name)[0];
+        bench.move_behind(before, &name);
+        let listed = bench.list(handle, 100);
+        let times = listed.iter().filter(|(listed, ..)| *listed == name).count();
+        assert_eq!((times, listed.len()), (1, 42), "{name}");
+    }
+}
+
+#[test]
 fn what_removes_moves_or_opens_a_name_goes_where_it_is() {
     let bench = Bench::moving();
     let node = bench.directory();
@@ -343,6 +366,39 @@ fn a_directory_that_stays_with_its_names_alone_is_there_already() {
     });
     assert_eq!(migrated, Err(Errno::EALREADY));
     assert!(bench.cluster.lock().moves.is_empty());
+}
+
+/// An MDT of Lustre says so of a directory that lies on the target's MDT, and leaves its name in a stripe that is to go.
+#[test]
+fn the_name_of_a_directory_that_is_on_its_mdt_already_moves_alone() {
+    for (bench, is_ours) in [(Bench::moving(), false), (Bench::moving(), true)] {
+        for mdt in [&bench.fixture.mdt, &bench.second.mdt] {
+            mdt.own_names.store(is_ours, Ordering::Relaxed);
+        }
+        let node = bench.directory();
+        let sub = Fid::new(0x2_4000_0401, 30);
+        let before = bench.put_before("sub", sub);
+        {
+            let mut cluster = bench.cluster.lock();
+            let names = cluster.directories.get_mut(&before).expect("a stripe");
+            names.get_mut("sub").expect("it is there").2 = DIRECTORY;
+        }
+        entry(bench.look_up(node, "sub"));
+        bench.cluster.lock().is_there_already = true;
+        let migrated = bench.run(move |files, who| async move {
+            let wish = DirectoryWish { first: Some(MdtIndex(1)), ..DirectoryWish::default() };
+            files.migrate_name(&who, node, &name("sub"), wish, false).await
+        });
+        assert_eq!(migrated, if is_ours { Err(Errno::EALREADY) } else { Ok(()) });
+        let moves = std::mem::take(&mut bench.cluster.lock().moves);
+        match &moves[..] {
+            [] if is_ours => {}
+            [(1, Request::MdsReintMigrate(alone))] if !is_ours => {
+                assert_eq!(alone.rec_reint.bias, Bias::MIGRATE_NSONLY);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 fn from_start() -> DirCookie {
