@@ -40,6 +40,7 @@ mod inodes;
 mod kernel_tests;
 mod laid_out;
 mod migrate;
+mod moved_directories;
 mod moving;
 mod names;
 mod open_cache;
