@@ -16,7 +16,7 @@ use super::{
     OpenFlags, Opened, Seek, SetAttributes,
 };
 use crate::boxed;
-use crate::cache::{Access, CachedOpen, Pin};
+use crate::cache::{Access, CachedOpen, Inode, Pin};
 use crate::data::{CallPages, DataFile, IoOptions, Locking, Refusal, WriteAt};
 use crate::mdt::CloseAttributes;
 use crate::meta::{OwnOrCachedOpen, SetattrRight};
@@ -89,12 +89,14 @@ impl FileSystem {
         flags: OpenFlags,
     ) -> Result<(Entry, Opened), Errno> {
         let asked = parent;
-        let parent = self.0.pin(asked)?;
-        // As in Lustre: how often the file will be opened is not known yet.
-        let caches =
-            self.0.settings.open_cache.count.get() == 1 && self.0.meta.caches_new_opens(&parent);
-        let create = || self.0.meta.open_create(who, &parent, name, mode, (flags, caches));
-        let mut opened = self.0.retry_with_rights(who, &[&parent], create).await?;
+        let create = |parent: Arc<Inode>| async move {
+            // As in Lustre: how often the file will be opened is not known yet.
+            let caches =
+                self.0.settings.open_cache.count.get() == 1 && self.0.meta.caches_new_opens(&parent);
+            let create = || self.0.meta.open_create(who, &parent, name, mode, (flags, caches));
+            self.0.retry_with_rights(who, &[&parent], create).await
+        };
+        let (parent, mut opened) = self.0.in_directory(who, asked, create).await?;
         let node = opened.pin.node();
         let child = Arc::clone(&opened.pin);
         let tally = self.0.count_open(&child);

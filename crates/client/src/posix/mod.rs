@@ -40,6 +40,7 @@ mod inodes;
 #[cfg(test)]
 mod kernel_tests;
 mod migrate;
+mod moved_directories;
 mod moving;
 mod names;
 mod open_cache;
