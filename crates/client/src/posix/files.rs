@@ -91,8 +91,8 @@ impl FileSystem {
         let asked = parent;
         let create = |parent: Arc<Inode>| async move {
             // As in Lustre: how often the file will be opened is not known yet.
-            let caches =
-                self.0.settings.open_cache.count.get() == 1 && self.0.meta.caches_new_opens(&parent);
+            let caches = self.0.settings.open_cache.count.get() == 1
+                && self.0.meta.caches_new_opens(&parent);
             let create = || self.0.meta.open_create(who, &parent, name, mode, (flags, caches));
             self.0.retry_with_rights(who, &[&parent], create).await
         };
