@@ -113,7 +113,7 @@ fn a_migration_that_a_signal_ends_says_which_command_finishes_it() {
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("lfs")?;
         // The directory itself has begun to move.
-        let mut out = BufReader::new(child.stdout.take().context("a pipe")?);
+        let mut out = BufReader::new(child.stdout.take().ok_or("no pipe")?);
         out.read_line(&mut String::new()).context("a line")?;
         let pid = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).context("kill")?;
