@@ -75,7 +75,7 @@ fn remove(path: &Path, is_forced: bool) -> Result<(), Errno> {
     match (removed, found) {
         (Ok(()), Some(Accessible { fid, .. })) => eprintln!(
             "lfs rm_entry: warning: '{shown}' led to {fid}, which stays without this name, with its space, until `sheen fsck -y` \
-             finds that no name leads to it; root reaches it as .lustre/fid/{fid}"
+             finds that no name leads to it"
         ),
         (Ok(()), None) => {}
         (Err(errno), _) => {
