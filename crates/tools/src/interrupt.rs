@@ -59,6 +59,12 @@ pub fn listen() -> Result<&'static AtomicBool, Fault> {
     Ok(&STOP)
 }
 
+/// Whether a signal has come since [`listen`].
+#[must_use]
+pub fn is_asked() -> bool {
+    STOP.load(Ordering::Acquire)
+}
+
 /// Waits for the signal; for ever, if it is ignored.
 async fn of(signal: &mut Option<Signal>) {
     match signal {

@@ -232,7 +232,8 @@ impl ReadOnly {
     /// The error where the file system is to be stopped: clients have what the disk lacks until they unmount.
     pub(super) fn keeps(&self) -> Fault {
         let text = format!(
-            "{}: unmounting now would lose what was not synced; free space if a disk is full, or mend it, then run `sheen up`              as before: it restarts the server, and clients send all of that again; `sheen down --force` ends it without",
+            "{}: unmounting now would lose what was not synced; free space if a disk is full, or mend it, then run `sheen up` \
+             as before: it restarts the server, and clients send all of that again; `sheen down --force` ends it without",
             self.targets
         );
         Fault::new(Errno::EBUSY, text)

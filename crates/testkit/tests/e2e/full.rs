@@ -184,7 +184,7 @@ fn fail_a_commit(cluster: &Cluster, filler: &Path) -> Outcome<PathBuf> {
         let made = cluster.mnt().join(format!("made-{round}"));
         fs::create_dir(&made).context("mkdir")?;
         let file = File::create_new(filler).context(filler.display())?;
-        let most = free(&cluster.dir()).saturating_sub(48 << 20);
+        let most = free(&cluster.dir()).saturating_sub(100 << 20);
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, most).context("fallocate")?;
         for number in 0..FILES {
             let path = made.join(number.to_string());

@@ -2,7 +2,9 @@
 #![allow(clippy::disallowed_methods, reason = "calls wait for a server in real time")]
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,11 +88,41 @@ fn a_name_whose_inode_can_be_accessed_is_not_cut_off_without_a_word() {
         says(&said, &format!("'rm -r {}'", full.display()))?;
         is(&fs::read_to_string(full.join("f")).context("read")?, &"kept".to_owned())?;
         // As Lustre's own scripts remove names of sound inodes.
-        says(&lfs(cluster, &["rm_entry"], &empty)?, &of_empty)?;
+        let said = lfs(cluster, &["rm_entry"], &empty)?;
+        says(&said, &of_empty)?;
+        ensure(!said.contains("rm -r"), || format!("without its name nothing removes it: {said}"))?;
         says(&lfs(cluster, &["rm_entry", "--force"], &full)?, &of_full)?;
         is(&names(&cluster.mnt())?, &Vec::new())?;
         let missing = cluster.mnt().join("missing");
         fails(cluster, &["rm_entry"], &missing, 2).map(drop)
+    });
+}
+
+#[test]
+fn a_migration_that_a_signal_ends_says_which_command_finishes_it() {
+    scene_of("moved-interrupt", |cluster| {
+        let d = cluster.mnt().join("d");
+        lfs(cluster, &["mkdir", "-i", "0"], &d)?;
+        for at in 0..400 {
+            fs::create_dir(d.join(at.to_string())).context("mkdir")?;
+        }
+        let path = d.to_string_lossy();
+        let mut command = cluster.command(&["lfs", "migrate", "-v", "-m", "1", &path]);
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().context("lfs")?;
+        // The directory itself has begun to move.
+        let mut out = BufReader::new(child.stdout.take().ok_or("no pipe")?);
+        out.read_line(&mut String::new()).context("a line")?;
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).context("kill")?;
+        out.read_to_end(&mut Vec::new()).context("the rest")?;
+        let ended = child.wait_with_output().context("wait")?;
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        is(&ended.status.code(), &Some(130))?;
+        ensure(said.lines().count() == 1, || said.clone())?;
+        says(&said, "to finish it, run: lfs migrate -m 1 -H ")?;
+        lfs(cluster, &["migrate", "-m", "1"], &d)?;
+        is(&lfs(cluster, &["getdirstripe", "-m"], &d)?.trim().to_owned(), &"1".to_owned())
     });
 }
 

@@ -24,6 +24,7 @@ use super::layout_source::folder_of;
 use super::mdt_of::MdtsOf;
 use super::options::Part;
 use super::permission::{Refused, reason};
+use crate::interrupt;
 use crate::output::{Fault, errno, errno_of, line, shown_path, worst};
 
 /// The options that are of it alone, and those that it shares with the migration of data.
@@ -68,13 +69,18 @@ pub(super) fn is_wanted(parts: &[Part]) -> bool {
 /// Moves directories.
 ///
 /// # Errors
-/// As Lustre's command: the first errno; 4 for a wrong command line.
+/// As Lustre's command: the first errno; 4 for a wrong command line; as for a signal if one ended it.
 pub(super) fn run(parts: Vec<Part>) -> Result<(), Fault> {
     let command = Migrate::read(parts)?;
     let mut first = None;
+    interrupt::listen()?;
     for path in &command.paths {
         command.is_explained.set(false);
         if let Err(errno) = command.top(path) {
+            if interrupt::is_asked() {
+                eprintln!("{}", interrupted(path));
+                return Err(Fault { code: interrupt::interrupted_code(), text: String::new() });
+            }
             command.explain(path, errno);
             first = first.or(Some(errno));
         }
@@ -261,6 +267,9 @@ impl Migrate {
 
     /// Moves a name.
     fn one(&self, parent: &File, path: &Path, name: &Name, how: MoveName) -> Result<(), Errno> {
+        if interrupt::is_asked() {
+            return Err(Errno::EINTR);
+        }
         let send = || {
             sent_as_it_is(path, || sheen_fuse::migrate_name(parent, name, how, self.wish.clone()))
         };
@@ -393,9 +402,11 @@ fn failed_below(what: &str, errno: Errno) -> Errno {
     if errno == Errno::ENOENT { errno } else { failed(what, errno) }
 }
 
-/// Says what failed, as Lustre's library does.
+/// Says what failed, as Lustre's library does. Of what a signal ended a line of its own is said in the end.
 fn failed(what: &str, errno: Errno) -> Errno {
-    eprintln!("lfs migrate: {what}: {errno} ({})", errno.0);
+    if !interrupt::is_asked() {
+        eprintln!("lfs migrate: {what}: {errno} ({})", errno.0);
+    }
     errno
 }
 
@@ -415,6 +426,18 @@ fn ending_of(path: &Path) -> Option<String> {
     let to = fids.iter().take(layout.migrate_offset as usize);
     let to: Result<Vec<u16>, Errno> = to.map(|fid| mdts.find(*fid)).collect();
     Some(ending(path, &to.ok()?, layout.hash_type))
+}
+
+/// What is said of a directory whose migration a signal has ended. Where an MDT is away, nothing is asked, as that would wait for it.
+fn interrupted(path: &Path) -> String {
+    let mdts = MdtsOf::at(path);
+    let are_here = mdts.is_ok_and(|mdts| mdts.all().iter().all(|mdt| mdt.active));
+    are_here.then(|| ending_of(path)).flatten().unwrap_or_else(|| {
+        format!(
+            "lfs migrate: interrupted: '{}' may be moved in part; the same command finishes it",
+            shown_path(path)
+        )
+    })
 }
 
 fn ending(path: &Path, mdts: &[u16], hash: LmvHash) -> String {

@@ -74,8 +74,8 @@ fn remove(path: &Path, is_forced: bool) -> Result<(), Errno> {
     });
     match (removed, found) {
         (Ok(()), Some(Accessible { fid, .. })) => eprintln!(
-            "lfs rm_entry: warning: '{shown}' led to {fid}, which stays, with its space, without this name: root finds it as \
-             .lustre/fid/{fid}, and where nothing else leads to it `sheen fsck -y` has it in /lost+found"
+            "lfs rm_entry: warning: '{shown}' led to {fid}, which stays without this name, with its space, until `sheen fsck -y` \
+             finds that no name leads to it"
         ),
         (Ok(()), None) => {}
         (Err(errno), _) => {
