@@ -15,12 +15,12 @@ const SEEDS: [u64; 2] = [1000, 4000];
 const MINUTES: [u64; 2] = [4, 10];
 /// Seeds that are run twice, to see that they go the same way.
 const TWICE: u64 = 12;
-/// How many of a thousand seeds have so many MDTs; half of them move directories, too.
-const SEVERAL_MDTS: [(u16, u64); 3] = [(2, 400), (3, 350), (4, 250)];
-/// Virtual minutes of each of these.
-const SEVERAL_MINUTES: u64 = 2;
-/// Thousands of seeds with several MDTs, and with `--long`.
-const SEVERAL_THOUSANDS: [u64; 2] = [1, 4];
+/// How many seeds have so many MDTs; half of them move directories, too.
+const SEVERAL_MDTS: [(u16, u64); 3] = [(2, 280), (3, 240), (4, 180)];
+/// Virtual minutes of each of these: the last faults begin 150 s before the end, the first ones 15 to 75 s after the start.
+const SEVERAL_MINUTES: u64 = 4;
+/// How many times as many seeds with several MDTs there are, and with `--long`.
+const SEVERAL_TIMES: [u64; 2] = [1, 4];
 /// How long they may take in all, and with `--long`.
 const SECONDS: [u64; 2] = [900, 1200];
 /// Operations that the reference model is compared over, and with `--long`; `unit` does fewer. Sequences
@@ -111,8 +111,8 @@ pub(crate) fn test(long: bool) -> Outcome {
 
 /// Seeds with two MDTs and more.
 fn several_mdts(long: bool) -> Outcome {
-    for (mdts, of_thousand) in SEVERAL_MDTS {
-        let count = of_thousand * SEVERAL_THOUSANDS[usize::from(long)] / 2;
+    for (mdts, seeds) in SEVERAL_MDTS {
+        let count = seeds * SEVERAL_TIMES[usize::from(long)] / 2;
         let mdts = mdts.to_string();
         for (first, moves) in [(0, &[][..]), (count, &["--moves"])] {
             let mut command = program(first, count, SEVERAL_MINUTES)?;

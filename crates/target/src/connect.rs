@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sheen_rpc::{IncomingRequest, Replier, ReplyHead};
 use sheen_store::Transaction;
-use sheen_types::{Errno, Nid, ObdHandle, TargetKind, TargetName, Transno, Uuid, Xid};
+use sheen_types::{Errno, Instant, Nid, ObdHandle, TargetKind, TargetName, Transno, Uuid, Xid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::messages::{MdsConnectReply, MgsConnectReply, OstConnectReply, Reply, Request};
 use sheen_wire::ptlrpc::OpFlags;
@@ -41,6 +41,8 @@ struct Connect {
     /// Whose budget it uses up.
     account: Nid,
     conn_cnt: u32,
+    /// When it arrived; what it waits for here may let later ones overtake it.
+    arrived: Instant,
     op_flags: OpFlags,
     /// A server's, and known to be: [`crate::servers`].
     is_server: bool,
@@ -95,6 +97,7 @@ impl Connect {
             is_proven: incoming.is_proven,
             account: incoming.account,
             conn_cnt: incoming.body.conn_cnt,
+            arrived: incoming.arrived,
             op_flags: incoming.body.op_flags,
             is_server: false,
             is_explained: false,
@@ -258,9 +261,10 @@ impl Target {
     async fn known_client(self: &Arc<Self>, connect: &Connect) -> Result<FoundExport, Errno> {
         let made = self.wait_for_export(&connect.client).await;
         let Some((export, is_fresh)) = made else { return Ok(FoundExport::No) };
-        let (is_connected, import, conn_cnt, nid) = {
+        let (is_connected, import, conn_cnt, nid, is_overtaken) = {
             let state = export.lock();
-            (state.reverse.is_some(), state.import, state.conn_cnt, state.nid)
+            let is_overtaken = connect.arrived < state.connect_arrived;
+            (state.reverse.is_some(), state.import, state.conn_cnt, state.nid, is_overtaken)
         };
         if !is_connected {
             return Ok(FoundExport::Returns(export));
@@ -272,6 +276,12 @@ impl Target {
             // Its answer that it is connected has not been sent.
             let known = if is_fresh { FoundExport::Returns } else { FoundExport::Reconnects };
             return Ok(known(export));
+        }
+        // Of a start that has ended since: in the place of the one that lives it would stay there.
+        if connect.is_server && is_overtaken {
+            tracing::info!(target = self.name(), client = %connect.client, from = %connect.from,
+                "a later start of the server has connected since: its earlier connect refused");
+            return Err(Errno::EALREADY);
         }
         // Servers keep their UUID over restarts; one that starts anew has lost what it was.
         if connect.is_server && connect.is_initial() {
@@ -430,6 +440,7 @@ impl Target {
             (state.nid, state.is_proven) = (connect.from, connect.is_proven);
             state.is_server = connect.is_server;
             state.conn_cnt = connect.conn_cnt;
+            state.connect_arrived = connect.arrived;
             export.negotiate(&mut state, &agreed);
             state.tag_max = state.tag_max.max(tag_max(&agreed));
             state.import = connect.import;

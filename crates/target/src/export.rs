@@ -43,6 +43,8 @@ pub(crate) struct ExportInner {
     /// More than the client's word shows that it is there.
     pub(crate) is_proven: bool,
     pub(crate) conn_cnt: u32,
+    /// When the connect arrived that it has been connected by last.
+    pub(crate) connect_arrived: Instant,
     pub(crate) connect_data: ObdConnectData,
     /// The client's handle of its import: where callbacks go, and by which a reconnect is known.
     pub(crate) import: ObdHandle,
@@ -83,6 +85,7 @@ impl Export {
             is_proven: false,
             is_connecting: false,
             conn_cnt: 0,
+            connect_arrived: Instant::default(),
             connect_data: ObdConnectData::default(),
             import: ObdHandle(0),
             reverse: None,

@@ -94,8 +94,8 @@ impl FileSystem {
         let asked = parent;
         let create = |parent: Arc<Inode>| async move {
             // As in Lustre: how often the file will be opened is not known yet.
-            let caches =
-                self.0.settings.open_cache().count() == 1 && self.0.meta.caches_new_opens(&parent);
+            let caches = self.0.settings.open_cache.count.get() == 1
+                && self.0.meta.caches_new_opens(&parent);
             let create = || self.0.meta.open_create(who, &parent, name, mode, (flags, caches));
             self.0.retry_with_rights(who, &[&parent], create).await
         };
@@ -324,7 +324,7 @@ impl FileSystem {
         file.pin.state().just_created = false;
         self.0.unlock_all(&file, owner).await?;
         self.0.file_locks_taken.flushed(&file, handle, owner);
-        if self.0.settings.sync_on_close() && file.modified.load(Ordering::Relaxed) {
+        if self.0.settings.sync_on_close.get() && file.modified.load(Ordering::Relaxed) {
             self.0.sync(&file).await?;
         }
         let failures_reported = (*file.failures_reported.lock()).max(file.failed_before);
@@ -645,7 +645,7 @@ impl Mounted {
     /// The attributes of a file that its close sends to the MDT.
     fn close_attributes_of(&self, file: &FileDescription) -> Option<CloseAttributes> {
         let mut close_attributes = file.close_attributes()?;
-        if !self.settings.reports_size() {
+        if !self.settings.reports_size.get() {
             (close_attributes.size, close_attributes.blocks) = (None, 0);
         }
         Some(close_attributes)

@@ -1,6 +1,8 @@
 //! Clients that claim to be servers, or to be other clients.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use sheen_ldlm::Policy;
 use sheen_types::{Errno, Fid, InodeBits, LockMode, Nid, ObdHandle, ResourceName, TargetName};
@@ -140,6 +142,57 @@ fn a_target_is_connected_to_by_connects_of_its_kind_alone() {
     });
 }
 
+/// Is asked of the first connect for a while, and of later ones not at all.
+struct FirstTakesLong {
+    world: TestWorld,
+    is_asked: AtomicBool,
+}
+
+impl ServerNodes for FirstTakesLong {
+    fn is_server(
+        &self,
+        nid: Nid,
+        _: Option<TargetName>,
+    ) -> BoxFuture<'static, Result<bool, Errno>> {
+        let world = self.world.clone();
+        let is_first = !self.is_asked.swap(true, Ordering::AcqRel);
+        Box::pin(async move {
+            if is_first {
+                world.sleep(Duration::from_secs(3)).await;
+            }
+            Ok(nid == FAR)
+        })
+    }
+}
+
+/// A server dies, and its connect still waits for a disk or the MGS. In the place of its next start's it would stay, and
+/// that start, which has been connected already, would be refused from then on.
+#[test]
+fn a_connect_of_a_servers_former_start_does_not_take_the_place_of_its_next_ones() {
+    let world = TestWorld::new(69);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        let nodes = FirstTakesLong { world: world.clone(), is_asked: AtomicBool::new(false) };
+        node.target.know_servers(Arc::new(nodes));
+        let begins = || node.client_at("lustre-MDT0000-mdtlov_UUID", FAR);
+        let (former, later) = (begins(), begins());
+        let dead = async move {
+            let refused = former.connect_with(server_offer()).await.map(drop);
+            assert_eq!(refused, Err(Errno::EALREADY), "another one has come since");
+        };
+        world.world().tasks.spawn("the former start", Box::pin(dead));
+        world.sleep(Duration::from_secs(1)).await;
+        later.connect_with(server_offer()).await.expect("it is the server now");
+        world.sleep(Duration::from_secs(5)).await;
+        assert_eq!(later.call(ObdPing::default()).await.errno(), None);
+        later.connect_with(server_offer()).await.expect("it reconnects");
+        let next = begins();
+        next.connect_with(server_offer()).await.expect("a start after that comes in");
+        assert_eq!(later.call(ObdPing::default()).await.errno(), Some(Errno::ENOTCONN));
+        assert_eq!(next.call(ObdPing::default()).await.errno(), None);
+    });
+}
+
 #[test]
 fn only_servers_ask_what_servers_ask_of_each_other() {
     let world = TestWorld::new(61);
@@ -182,14 +235,14 @@ fn no_client_connects_over_an_export_that_is_being_made() {
         let (node, _) = start(&world, &manual_store()).await;
         let client = node.client("one");
         let twin = client.stolen(FAR);
-        world.set_disk_time(std::time::Duration::from_secs(2));
+        world.set_disk_time(Duration::from_secs(2));
         let first = client.clone();
         let task = async move { assert!(first.connect().await.is_ok()) };
         world.world().tasks.spawn("first", Box::pin(task));
-        world.sleep(std::time::Duration::from_secs(1)).await;
+        world.sleep(Duration::from_secs(1)).await;
         // It waits for that, and is too late then.
         assert_eq!(twin.connect().await.map(drop), Err(Errno::EALREADY));
-        world.set_disk_time(std::time::Duration::ZERO);
+        world.set_disk_time(Duration::ZERO);
         let export = node.target.export(client.handle()).unwrap();
         assert_ne!(export.nid(), FAR);
         assert_eq!(client.call(ObdPing::default()).await.errno(), None);
@@ -212,7 +265,7 @@ fn a_client_whose_first_connect_waits_for_the_disk_is_not_silent() {
         world.set_disk_time(seconds);
         let client = node.client("one");
         assert_eq!(client.connect().await.map(drop), Ok(()));
-        world.set_disk_time(std::time::Duration::ZERO);
+        world.set_disk_time(Duration::ZERO);
         assert_eq!(client.call(ObdPing::default()).await.errno(), None);
         assert_eq!(node.target.stats().evictions, 1, "of the former one");
     });
