@@ -63,6 +63,9 @@ impl FileSystem {
             false => Ok(meta.open(who, inode, flags).await?.map(OwnOrCachedOpen::Own)),
         };
         let open = self.0.retry_with_rights(who, &[&pin], open).await;
+        if open.is_err() && self.0.was_moved(who, (node, &pin), &open).await {
+            return self.open(who, node, flags).await;
+        }
         if matches!(open, Err(Errno::ENOENT)) && self.0.lists_nothing(&pin, who, flags) {
             return Ok(self.0.insert_handle(who, pin, (flags, tally), None, false));
         }

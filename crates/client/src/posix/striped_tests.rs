@@ -293,6 +293,9 @@ impl Cluster {
             Request::LdlmIntentOpen(asked) => {
                 let (on, name) = (asked.rec_reint.fid1, text_of(asked.name.as_ref()));
                 self.note(mdt, "open", on);
+                if name.is_empty() && self.gone.contains(&on) {
+                    return Err(Errno::ENOENT);
+                }
                 let fid = if name.is_empty() { on } else { asked.rec_reint.fid2 };
                 let is_new = !name.is_empty() && self.add(on, &name, fid, FILE)?;
                 let mut reply = opened(fid, 5, is_new, Bytes::new());

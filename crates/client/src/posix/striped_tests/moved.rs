@@ -352,3 +352,17 @@ fn a_file_is_renamed_where_its_parents_are_that_moved_for_longer_than_the_call_a
     Change::RenameInto.goes_on_where_the_directory_is();
     Change::RenameWithin.goes_on_where_the_directory_is();
 }
+
+#[test]
+fn a_directory_that_has_moved_is_opened_where_it_is() {
+    let (bench, known) = Bench::in_one_piece();
+    bench.cluster.lock().former = vec![BEFORE];
+    bench.has_moved(BEFORE, MASTER, 4);
+    {
+        let mut cluster = bench.cluster.lock();
+        let stripe = cluster.stripes()[0];
+        cluster.directories.insert(stripe, Names::new());
+    }
+    let names = bench.list(bench.open(known.node), 100);
+    assert_eq!((names.len(), bench.inode_of(known.node)), (2, Some(MASTER)));
+}
