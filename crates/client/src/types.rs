@@ -50,7 +50,7 @@ impl Credentials {
 
     /// Whether the process is in `group`.
     #[must_use]
-    pub fn is_in_group(&self, group: u32) -> bool {
+    pub(crate) fn is_in_group(&self, group: u32) -> bool {
         self.gid == group || self.groups.contains(&group)
     }
 
@@ -114,12 +114,6 @@ impl FileType {
             Self::CharDevice => 0o020_000,
             Self::BlockDevice => 0o060_000,
         }
-    }
-
-    /// `DT_*`, as directory entries carry it: the type bits of a mode shifted down.
-    #[must_use]
-    pub fn dirent_type(self) -> u8 {
-        (self.mode_bits() >> 12) as u8
     }
 }
 

@@ -36,9 +36,9 @@ type Write = fn(&DataTarget, &str) -> Result<(), Errno>;
 
 /// What is on or off.
 const SWITCHES: [Switch<DataTarget>; 3] = [
-    ("checksum_dump", |osc| osc.dumps(), |osc, on| osc.set_dumps(on)),
-    ("checksums", |osc| osc.checksums(), |osc, on| osc.set_checksums(on)),
-    ("grant_shrink", |osc| osc.shrinks_grant(), |osc, on| osc.set_shrinks_grant(on)),
+    ("checksum_dump", |osc| osc.settings.dumps.get(), |osc, on| osc.settings.dumps.set(on)),
+    ("checksums", |osc| osc.settings.checksums.get(), |osc, on| osc.settings.checksums.set(on)),
+    ("grant_shrink", |osc| osc.shrinks_grant(), |osc, on| osc.settings.shrinks.set(on)),
 ];
 
 /// Numbers, in seconds.
@@ -46,8 +46,8 @@ const NUMBERS: [Number<DataTarget>; 1] = [Number {
     leaf: "grant_shrink_interval",
     parse: values::number_of_any_base,
     range: 1..=U32_MAX,
-    read: |osc| osc.shrink_interval().into(),
-    write: |osc, seconds| osc.set_shrink_interval(seconds as u32),
+    read: |osc| osc.settings.shrink_interval.get().into(),
+    write: |osc, seconds| osc.settings.shrink_interval.set(seconds as u32),
 }];
 
 /// Numbers that only OSTs have.
@@ -55,8 +55,8 @@ const OST_NUMBERS: [Number<DataTarget>; 1] = [Number {
     leaf: "resend_count",
     parse: values::number,
     range: 0..=U32_MAX,
-    read: |osc| osc.resends().into(),
-    write: |osc, count| osc.set_resends(count as u32),
+    read: |osc| osc.settings.resends.get().into(),
+    write: |osc, count| osc.settings.resends.set(count as u32),
 }];
 
 /// Adds them.
@@ -93,7 +93,7 @@ pub(super) fn add(folder: &Folder<'_>, device: &Arc<Device>) {
     folder.tune(
         "short_io_bytes",
         osc,
-        |osc| osc.short_io_bytes().to_string(),
+        |osc| osc.settings.short_io_bytes.get().to_string(),
         |osc, text| {
             // As Lustre: none at all, or a number too large to mean pages; more than a message holds is cut.
             let bytes = match text.trim() {
@@ -103,7 +103,7 @@ pub(super) fn add(folder: &Folder<'_>, device: &Arc<Device>) {
             if bytes > 0 {
                 values::within(bytes, SHORT_IO_MIN, MIB)?;
             }
-            osc.set_short_io_bytes(bytes.min(SHORT_IO_MAX));
+            osc.settings.short_io_bytes.set(bytes.min(SHORT_IO_MAX));
             Ok(())
         },
     );
@@ -135,18 +135,18 @@ fn set_pages(osc: &DataTarget, text: &str) -> Result<(), Errno> {
     let value = values::bytes(text, 1)?;
     let pages = if is_count && value < MIB { value } else { value / PAGE_BYTES };
     let bytes = within_agreed(osc, pages.saturating_mul(PAGE_BYTES))?;
-    osc.limit_reads(bytes);
-    osc.limit_writes(bytes);
+    osc.settings.read_bytes_max.set(bytes);
+    osc.settings.write_bytes_max.set(bytes);
     Ok(())
 }
 
 fn set_read_mib(osc: &DataTarget, text: &str) -> Result<(), Errno> {
-    osc.limit_reads(within_agreed(osc, values::bytes(text, MIB)?)?);
+    osc.settings.read_bytes_max.set(within_agreed(osc, values::bytes(text, MIB)?)?);
     Ok(())
 }
 
 fn set_write_mib(osc: &DataTarget, text: &str) -> Result<(), Errno> {
-    osc.limit_writes(within_agreed(osc, values::bytes(text, MIB)?)?);
+    osc.settings.write_bytes_max.set(within_agreed(osc, values::bytes(text, MIB)?)?);
     Ok(())
 }
 

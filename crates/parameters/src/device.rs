@@ -140,9 +140,9 @@ fn add_closes_and_rooms(folder: &Folder<'_>, state: &Arc<MountState>) {
     folder.tune(
         "lsom",
         state,
-        |it| if it.files.settings().reports_size() { "On" } else { "Off" }.to_owned(),
+        |it| if it.files.settings().reports_size.get() { "On" } else { "Off" }.to_owned(),
         |it, text| {
-            it.files.settings().set_reports_size(values::switch(text)?);
+            it.files.settings().reports_size.set(values::switch(text)?);
             Ok(())
         },
     );

@@ -31,24 +31,24 @@ const SWITCHES: [Switch<MountState>; 7] = [
     ("checksum_pages", MountState::checksums, MountState::set_checksums),
     (
         "lazystatfs",
-        |it| it.files.settings().lazy_statfs(),
-        |it, on| it.files.settings().set_lazy_statfs(on),
+        |it| it.files.settings().lazy_statfs.get(),
+        |it, on| it.files.settings().lazy_statfs.set(on),
     ),
     (
         "sync_on_close",
-        |it| it.files.settings().sync_on_close(),
-        |it, on| it.files.settings().set_sync_on_close(on),
+        |it| it.files.settings().sync_on_close.get(),
+        |it, on| it.files.settings().sync_on_close.set(on),
     ),
     ("xattr_cache", |it| it.files.caches_xattrs(), |it, on| it.files.set_caches_xattrs(on)),
     (
         "hybrid_io",
-        |it| it.files.settings().hybrid_io(),
-        |it, on| it.files.settings().set_hybrid_io(on),
+        |it| it.files.settings().hybrid_io.get(),
+        |it, on| it.files.settings().hybrid_io.set(on),
     ),
     (
         "file_heat",
-        |it| it.files.settings().heat().is_on(),
-        |it, on| it.files.settings().heat().set_counts(on),
+        |it| it.files.settings().heat.is_on.get(),
+        |it, on| it.files.settings().heat.is_on.set(on),
     ),
 ];
 
@@ -58,29 +58,29 @@ const NUMBERS: [Number<MountState>; 4] = [
         leaf: "heat_decay_percentage",
         parse: values::number,
         range: 0..=100,
-        read: |it| it.files.settings().heat().percent().into(),
-        write: |it, percent| it.files.settings().heat().set_percent(percent as u32),
+        read: |it| it.files.settings().heat.percent.get().into(),
+        write: |it, percent| it.files.settings().heat.percent.set(percent as u32),
     },
     Number {
         leaf: "heat_period_second",
         parse: values::number,
         range: 1..=U32_MAX,
-        read: |it| it.files.settings().heat().period(),
-        write: |it, seconds| it.files.settings().heat().set_period(seconds),
+        read: |it| it.files.settings().heat.period.get(),
+        write: |it, seconds| it.files.settings().heat.period.set(seconds),
     },
     Number {
         leaf: "opencache_threshold_ms",
         parse: values::number,
         range: 0..=U32_MAX,
-        read: |it| it.files.settings().open_cache().reopened_within().into(),
-        write: |it, millis| it.files.settings().open_cache().set_reopened_within(millis as u32),
+        read: |it| it.files.settings().open_cache.reopened_within.get().into(),
+        write: |it, millis| it.files.settings().open_cache.reopened_within.set(millis as u32),
     },
     Number {
         leaf: "opencache_max_ms",
         parse: values::number,
         range: 0..=U32_MAX,
-        read: |it| it.files.settings().open_cache().forget_after().into(),
-        write: |it, millis| it.files.settings().open_cache().set_forget_after(millis as u32),
+        read: |it| it.files.settings().open_cache.forget_after.get().into(),
+        write: |it, millis| it.files.settings().open_cache.forget_after.set(millis as u32),
     },
 ];
 
@@ -137,12 +137,12 @@ fn add_space(folder: &Folder<'_>, state: &Arc<MountState>) {
     folder.tune(
         "statfs_max_age",
         state,
-        |it| it.files.settings().statfs_age_max().to_string(),
+        |it| it.files.settings().statfs_age_max.get().to_string(),
         |it, text| {
             let seconds = values::number(text)?;
             // Not ERANGE, as in Lustre.
             let seconds = values::within(seconds, 0, STATFS_AGE_MAX).map_err(|_| Errno::EINVAL)?;
-            it.files.settings().set_statfs_age_max(seconds);
+            it.files.settings().statfs_age_max.set(seconds);
             Ok(())
         },
     );
@@ -315,13 +315,13 @@ fn add_block_size(folder: &Folder<'_>, state: &Arc<MountState>) {
     folder.tune(
         "stat_blocksize",
         state,
-        |it| it.files.settings().stat_block().to_string(),
+        |it| it.files.settings().stat_block.get().to_string(),
         |it, text| {
             let bytes = values::number_within(text, 0, u32::MAX.into())?;
             if bytes != 0 && (bytes < PAGE_BYTES || !bytes.is_power_of_two()) {
                 return Err(Errno::ERANGE);
             }
-            it.files.settings().set_stat_block(bytes as u32);
+            it.files.settings().stat_block.set(bytes as u32);
             Ok(())
         },
     );
@@ -332,10 +332,10 @@ fn add_layouts(folder: &Folder<'_>, state: &Arc<MountState>) {
     folder.tune(
         "enable_setstripe_gid",
         state,
-        |it| it.files.settings().layout_group().cast_signed().to_string(),
+        |it| it.files.settings().layout_group.get().cast_signed().to_string(),
         |it, text| {
             let group: i32 = text.trim().parse().map_err(|_| Errno::EINVAL)?;
-            it.files.settings().set_layout_group(group.cast_unsigned());
+            it.files.settings().layout_group.set(group.cast_unsigned());
             Ok(())
         },
     );
@@ -357,7 +357,7 @@ fn add_open_cache(folder: &Folder<'_>, state: &Arc<MountState>) {
     folder.tune(
         "opencache_threshold_count",
         state,
-        |it| match it.files.settings().open_cache().count() {
+        |it| match it.files.settings().open_cache.count.get() {
             0 => "off".to_owned(),
             count => count.to_string(),
         },
@@ -365,7 +365,7 @@ fn add_open_cache(folder: &Folder<'_>, state: &Arc<MountState>) {
             // A word is a switch, as in Lustre: on is from the first open on.
             let count = values::number_within(text, 0, u32::MAX.into());
             let count = count.or_else(|_| values::switch(text).map(u64::from))?;
-            it.files.settings().open_cache().set_count(count as u32);
+            it.files.settings().open_cache.count.set(count as u32);
             Ok(())
         },
     );
@@ -378,14 +378,14 @@ fn flags(state: &MountState) -> String {
         ("localflock", state.options.locks == FileLocks::Local),
         ("flock", state.options.locks == FileLocks::Shared),
         ("checksum", state.checksums()),
-        ("lazystatfs", settings.lazy_statfs()),
-        ("sync_on_close", settings.sync_on_close()),
+        ("lazystatfs", settings.lazy_statfs.get()),
+        ("sync_on_close", settings.sync_on_close.get()),
         ("user_fid2path", state.options.users_resolve_fids),
-        ("user_xattr", settings.user_xattrs()),
+        ("user_xattr", settings.user_xattrs.get()),
         ("64bit_hash", true),
-        ("agl", settings.ahead().asks_sizes()),
+        ("agl", settings.ahead.asks_sizes.get()),
         ("acl", true),
-        ("hybrid_io", settings.hybrid_io()),
+        ("hybrid_io", settings.hybrid_io.get()),
         ("layout", true),
         ("parallel_dio", true),
         ("unaligned_dio", true),

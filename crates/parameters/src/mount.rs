@@ -165,12 +165,12 @@ impl MountState {
 
     /// Whether data goes with checksums, to any OST.
     pub(super) fn checksums(&self) -> bool {
-        self.osts.all().iter().any(|(_, osc)| osc.checksums())
+        self.osts.all().iter().any(|(_, osc)| osc.settings.checksums.get())
     }
 
     /// Sets whether data goes with checksums, to all OSTs.
     pub(super) fn set_checksums(&self, on: bool) {
-        self.osts.all().iter().for_each(|(_, osc)| osc.set_checksums(on));
+        self.osts.all().iter().for_each(|(_, osc)| osc.settings.checksums.set(on));
     }
 
     /// What the targets said of their space within the last second, as Lustre's devices keep it.

@@ -18,8 +18,12 @@ const BATCH_MAX: u64 = 1024;
 const RUNNING_MAX: u64 = 256;
 
 const SWITCHES: [Switch<MountState>; 2] = [
-    ("statahead_agl", |it| of(it).asks_sizes(), |it, on| of(it).set_asks_sizes(on)),
-    ("enable_statahead_fname", |it| of(it).guesses_names(), |it, on| of(it).set_guesses_names(on)),
+    ("statahead_agl", |it| of(it).asks_sizes.get(), |it, on| of(it).asks_sizes.set(on)),
+    (
+        "enable_statahead_fname",
+        |it| of(it).guesses_names.get(),
+        |it, on| of(it).guesses_names.set(on),
+    ),
 ];
 
 const NUMBERS: [Number<MountState>; 7] = [
@@ -27,50 +31,50 @@ const NUMBERS: [Number<MountState>; 7] = [
         leaf: "statahead_max",
         parse: values::number_of_any_base,
         range: 0..=u64::MAX,
-        read: |it| of(it).max() as u64,
-        write: |it, count| of(it).set_max(count.min(MAX) as usize),
+        read: |it| of(it).max.get() as u64,
+        write: |it, count| of(it).max.set(count.min(MAX) as usize),
     },
     Number {
         leaf: "statahead_min",
         parse: values::number_of_any_base,
         range: 0..=u64::MAX,
-        read: |it| of(it).min() as u64,
+        read: |it| of(it).min.get() as u64,
         write: |it, count| set_min(of(it), count),
     },
     Number {
         leaf: "statahead_batch_max",
         parse: values::number_of_any_base,
         range: 0..=u64::MAX,
-        read: |it| of(it).batch_max() as u64,
-        write: |it, count| of(it).set_batch_max(count.min(BATCH_MAX) as usize),
+        read: |it| of(it).batch_max.get() as u64,
+        write: |it, count| of(it).batch_max.set(count.min(BATCH_MAX) as usize),
     },
     Number {
         leaf: "statahead_running_max",
         parse: values::number_of_any_base,
         range: 0..=RUNNING_MAX,
-        read: |it| of(it).running_max() as u64,
-        write: |it, count| of(it).set_running_max(count as usize),
+        read: |it| of(it).running_max.get() as u64,
+        write: |it, count| of(it).running_max.set(count as usize),
     },
     Number {
         leaf: "statahead_timeout",
         parse: values::number_of_any_base,
         range: 0..=u64::MAX,
-        read: |it| of(it).timeout(),
-        write: |it, count| of(it).set_timeout(count),
+        read: |it| of(it).timeout.get(),
+        write: |it, count| of(it).timeout.set(count),
     },
     Number {
         leaf: "statahead_fname_predict_hit",
         parse: values::number_of_any_base,
         range: 0..=u64::MAX,
-        read: |it| of(it).predict_hit().into(),
-        write: |it, count| of(it).set_predict_hit(count.min(U32_MAX) as u32),
+        read: |it| of(it).predict_hit.get().into(),
+        write: |it, count| of(it).predict_hit.set(count.min(U32_MAX) as u32),
     },
     Number {
         leaf: "statahead_fname_match_hit",
         parse: values::number_of_any_base,
         range: 0..=u64::MAX,
-        read: |it| of(it).match_hit().into(),
-        write: |it, count| of(it).set_match_hit(count.min(U32_MAX) as u32),
+        read: |it| of(it).match_hit.get().into(),
+        write: |it, count| of(it).match_hit.set(count.min(U32_MAX) as u32),
     },
 ];
 
@@ -85,13 +89,13 @@ pub(super) fn add(folder: &Folder<'_>, state: &Arc<MountState>) {
 }
 
 fn of(state: &MountState) -> &AheadSettings {
-    state.files.settings().ahead()
+    &state.files.settings().ahead
 }
 
 /// As in Lustre no error says that a value is not taken.
 fn set_min(settings: &AheadSettings, count: u64) {
-    if (MIN..=settings.max() as u64).contains(&count) {
-        settings.set_min(count as usize);
+    if (MIN..=settings.max.get() as u64).contains(&count) {
+        settings.min.set(count as usize);
     }
 }
 

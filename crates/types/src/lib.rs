@@ -22,6 +22,7 @@ mod nid;
 mod nid_list;
 mod number;
 mod seek;
+mod setting;
 mod statistics;
 pub mod text;
 mod time;
@@ -42,5 +43,6 @@ pub use number::{
     Generation, LockHandle, LogicalTime, MatchBits, MdtIndex, ObdHandle, Transno, Xid,
 };
 pub use seek::Seek;
+pub use setting::{Setting, SettingValue};
 pub use statistics::{CounterLine, Counters, Samples, Unit};
 pub use time::{Instant, Timestamp};

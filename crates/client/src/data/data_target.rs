@@ -27,7 +27,7 @@ use super::extents::widened;
 use super::flush_queue::FlushQueue;
 use super::grant::Grant;
 use super::lock_loss::LockLoss;
-use super::negotiated_limits::{NegotiatedLimits, Tuning};
+use super::negotiated_limits::{DataTargetSettings, NegotiatedLimits};
 use super::object::{KnownAttributes, Object};
 use crate::call;
 use crate::locks::{ClientNamespace, CoveredCache, LostLock};
@@ -92,7 +92,8 @@ pub struct DataTarget {
     objects: Mutex<Objects>,
     /// Objects of files that are gone; see [`super::gone`].
     pub(super) gone: Mutex<Vec<ResourceName>>,
-    pub(super) tuning: Tuning,
+    /// What operators set.
+    pub settings: DataTargetSettings,
     io: IoCounts,
 }
 
@@ -123,7 +124,7 @@ impl DataTarget {
             flush_queue: FlushQueue::default(),
             objects: Mutex::default(),
             gone: Mutex::default(),
-            tuning: Tuning::default(),
+            settings: DataTargetSettings::default(),
             io: IoCounts::default(),
         })
     }

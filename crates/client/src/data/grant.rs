@@ -160,29 +160,13 @@ impl DataTarget {
     /// Whether unused grant is returned (`grant_shrink`), as far as the OST supports that.
     #[must_use]
     pub fn shrinks_grant(&self) -> bool {
-        self.limits.lock().shrinks && self.tuning.shrinks.load(Ordering::Relaxed)
-    }
-
-    /// From now on it does, or not.
-    pub fn set_shrinks_grant(&self, on: bool) {
-        self.tuning.shrinks.store(on, Ordering::Relaxed);
-    }
-
-    /// After how many seconds without use (`grant_shrink_interval`).
-    #[must_use]
-    pub fn shrink_interval(&self) -> u32 {
-        self.tuning.shrink_interval.load(Ordering::Relaxed)
-    }
-
-    /// From now on after so many.
-    pub fn set_shrink_interval(&self, seconds: u32) {
-        self.tuning.shrink_interval.store(seconds, Ordering::Relaxed);
+        self.limits.lock().shrinks && self.settings.shrinks.get()
     }
 
     /// Returns grant that was unused for too long, but for one bulk; later writes get it again. If the
     /// request is lost, the OST counts too much as ours until the next connect.
     pub(super) fn return_grant(self: &Arc<Self>) {
-        let interval = Duration::from_secs(self.shrink_interval().into());
+        let interval = Duration::from_secs(self.settings.shrink_interval.get().into());
         let (keep, now) = (self.limits().bulk_bytes, self.shared.world.clock.now());
         let mut oa = Obdo { valid: Valid::FLAGS, ..Obdo::default() };
         {

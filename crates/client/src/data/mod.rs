@@ -73,6 +73,7 @@ pub use layout_guard::{LayoutGuard, LayoutVersion, Refusal};
 pub(crate) use mdt::InlineView;
 pub use mdt::{AddedMdt, InlineData, InodeData, NewTimes, UpdatedTimes};
 pub use mdt_locations::MdtLocations;
+pub use negotiated_limits::DataTargetSettings;
 pub use waiting_calls::{CallPages, WaitingCall};
 
 /// What objects know about a file.

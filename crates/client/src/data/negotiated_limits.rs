@@ -1,7 +1,8 @@
 //! The limits negotiated with an OST at connect, and those that operators have set (`lctl set_param osc.*`).
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
+use sheen_types::Setting;
 use sheen_types::limits::{BULK_BYTES_MAX, LNET_PAYLOAD_BYTES_MAX};
 use sheen_wire::checksum::Checksum;
 use sheen_wire::connect::{ChecksumTypes, ConnectFlags, ConnectFlags2, ObdConnectData};
@@ -21,36 +22,43 @@ const SHRINK_SECONDS: u32 = 1200;
 /// Largest object of an OST that names no limit: what ext4 holds (`LUSTRE_EXT4_STRIPE_MAXBYTES`).
 const OBJECT_BYTES_MAX_DEFAULT: u64 = 0x1000_0000_0000 - 4096;
 
-/// What operators may set (`lctl set_param osc.*`).
-pub(super) struct Tuning {
-    pub(super) dirty_bytes_max: AtomicU64,
-    /// Bytes of one bulk that is read, and of one that is written; never more than agreed.
-    pub(super) read_bytes_max: AtomicU64,
-    pub(super) write_bytes_max: AtomicU64,
-    pub(super) checksums: AtomicBool,
+/// What operators set of a data target (`lctl set_param osc.*`).
+pub struct DataTargetSettings {
+    pub(super) dirty_bytes_max: Setting<u64>,
+    /// Bytes of one bulk that is read (`max_mb_per_rpc_read`): whole pages; never more than agreed.
+    pub read_bytes_max: Setting<u64>,
+    /// Bytes of one bulk that is written (`max_mb_per_rpc_write`): whole pages; never more than agreed.
+    pub write_bytes_max: Setting<u64>,
+    /// Whether bulk data is checksummed, as far as the OST does it (`checksums`).
+    pub checksums: Setting<bool>,
     /// The flag of the wanted checksum; 0 for the preferred one.
-    pub(super) checksum: AtomicU32,
-    pub(super) short_io_bytes: AtomicU64,
-    pub(super) resends: AtomicU32,
-    pub(super) dumps: AtomicBool,
-    pub(super) shrinks: AtomicBool,
-    /// In seconds.
-    pub(super) shrink_interval: AtomicU32,
+    checksum: Setting<u32>,
+    /// Up to how many bytes data goes inside the messages (`short_io_bytes`), as far as the OST takes it so; 0 for
+    /// none.
+    pub short_io_bytes: Setting<u64>,
+    /// How often data is sent again whose checksum was wrong (`resend_count`); 0 for never.
+    pub resends: Setting<u32>,
+    /// Whether data whose checksum was wrong is dumped for inspection (`checksum_dump`).
+    pub dumps: Setting<bool>,
+    /// Whether unused grant is returned (`grant_shrink`), as far as the OST supports that.
+    pub shrinks: Setting<bool>,
+    /// After how many seconds without use (`grant_shrink_interval`).
+    pub shrink_interval: Setting<u32>,
 }
 
-impl Default for Tuning {
+impl Default for DataTargetSettings {
     fn default() -> Self {
         Self {
-            dirty_bytes_max: AtomicU64::new(DIRTY_BYTES_MAX),
-            read_bytes_max: AtomicU64::new(BULK_BYTES_MAX as u64),
-            write_bytes_max: AtomicU64::new(BULK_BYTES_MAX as u64),
-            checksums: AtomicBool::new(true),
-            checksum: AtomicU32::new(0),
-            short_io_bytes: AtomicU64::new(SHORT_IO_BYTES),
-            resends: AtomicU32::new(RESENDS),
-            dumps: AtomicBool::new(false),
-            shrinks: AtomicBool::new(true),
-            shrink_interval: AtomicU32::new(SHRINK_SECONDS),
+            dirty_bytes_max: Setting::new(DIRTY_BYTES_MAX),
+            read_bytes_max: Setting::new(BULK_BYTES_MAX as u64),
+            write_bytes_max: Setting::new(BULK_BYTES_MAX as u64),
+            checksums: Setting::new(true),
+            checksum: Setting::new(0),
+            short_io_bytes: Setting::new(SHORT_IO_BYTES),
+            resends: Setting::new(RESENDS),
+            dumps: Setting::new(false),
+            shrinks: Setting::new(true),
+            shrink_interval: Setting::new(SHRINK_SECONDS),
         }
     }
 }
@@ -140,14 +148,14 @@ impl DataTarget {
     /// The limits negotiated when the OST was last connected, within what operators have set.
     pub(super) fn limits(&self) -> NegotiatedLimits {
         let agreed = *self.limits.lock();
-        let tuning = &self.tuning;
-        let wanted = ChecksumTypes(tuning.checksum.load(Ordering::Relaxed));
+        let settings = &self.settings;
+        let wanted = ChecksumTypes(settings.checksum.get());
         let wanted = Checksum::choose(agreed.checksums & wanted).or(agreed.checksum);
         NegotiatedLimits {
-            bulk_bytes: agreed.bulk_bytes.min(tuning.write_bytes_max.load(Ordering::Relaxed)),
-            read_bytes: agreed.bulk_bytes.min(tuning.read_bytes_max.load(Ordering::Relaxed)),
-            short_io: agreed.short_io.min(tuning.short_io_bytes.load(Ordering::Relaxed)),
-            checksum: wanted.filter(|_| self.checksums()),
+            bulk_bytes: agreed.bulk_bytes.min(settings.write_bytes_max.get()),
+            read_bytes: agreed.bulk_bytes.min(settings.read_bytes_max.get()),
+            short_io: agreed.short_io.min(settings.short_io_bytes.get()),
+            checksum: wanted.filter(|_| settings.checksums.get()),
             ..agreed
         }
     }
@@ -165,91 +173,36 @@ impl DataTarget {
         (limits.read_bytes, limits.bulk_bytes)
     }
 
-    /// Bytes of one bulk as the OST allows them: what [`DataTarget::limit_reads`] and the like may go up to.
+    /// Bytes of one bulk as the OST allows them: what [`DataTargetSettings::read_bytes_max`] and the like may go up to.
     #[must_use]
     pub fn bulk_bytes_agreed(&self) -> u64 {
         self.limits.lock().bulk_bytes
-    }
-
-    /// From now on a bulk that is read has at most so many bytes (`max_mb_per_rpc_read`): whole pages.
-    pub fn limit_reads(&self, bytes: u64) {
-        self.tuning.read_bytes_max.store(bytes, Ordering::Relaxed);
-    }
-
-    /// As `limit_reads`, of an RPC that writes (`max_mb_per_rpc_write`).
-    pub fn limit_writes(&self, bytes: u64) {
-        self.tuning.write_bytes_max.store(bytes, Ordering::Relaxed);
-    }
-
-    /// Up to how many bytes data goes inside the messages (`short_io_bytes`), as far as the OST takes
-    /// it so.
-    #[must_use]
-    pub fn short_io_bytes(&self) -> u64 {
-        self.tuning.short_io_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Sets up to how many bytes data goes inside the messages (`short_io_bytes`); 0 for none.
-    pub fn set_short_io_bytes(&self, bytes: u64) {
-        self.tuning.short_io_bytes.store(bytes, Ordering::Relaxed);
-    }
-
-    /// How often data is sent again whose checksum was wrong (`resend_count`).
-    #[must_use]
-    pub fn resends(&self) -> u32 {
-        self.tuning.resends.load(Ordering::Relaxed)
-    }
-
-    /// From now on so often; 0 for never.
-    pub fn set_resends(&self, count: u32) {
-        self.tuning.resends.store(count, Ordering::Relaxed);
-    }
-
-    /// Whether data whose checksum was wrong is dumped for inspection (`checksum_dump`).
-    #[must_use]
-    pub fn dumps(&self) -> bool {
-        self.tuning.dumps.load(Ordering::Relaxed)
-    }
-
-    /// Sets whether data whose checksum was wrong is dumped (`checksum_dump`).
-    pub fn set_dumps(&self, on: bool) {
-        self.tuning.dumps.store(on, Ordering::Relaxed);
     }
 
     /// The checksums that both sides compute, and the one that is used (`checksum_type`).
     #[must_use]
     pub fn checksum_types(&self) -> (ChecksumTypes, Option<Checksum>) {
         let agreed = *self.limits.lock();
-        let wanted = ChecksumTypes(self.tuning.checksum.load(Ordering::Relaxed));
+        let wanted = ChecksumTypes(self.settings.checksum.get());
         (agreed.checksums, Checksum::choose(agreed.checksums & wanted).or(agreed.checksum))
     }
 
     /// From now on uses one of these, as far as the OST computes it.
     pub fn choose_checksum(&self, wanted: ChecksumTypes) {
-        self.tuning.checksum.store(wanted.0, Ordering::Relaxed);
+        self.settings.checksum.set(wanted.0);
     }
 
     /// Bytes that may be dirty at once (`max_dirty_mb`).
     #[must_use]
     pub fn dirty_bytes_max(&self) -> u64 {
-        self.tuning.dirty_bytes_max.load(Ordering::Relaxed)
+        self.settings.dirty_bytes_max.get()
     }
 
     /// Sets the bytes that may be dirty at once (`max_dirty_mb`). More that are dirty already are written as
     /// they would be.
     pub fn limit_dirty(&self, bytes: u64) {
-        self.tuning.dirty_bytes_max.store(bytes, Ordering::Relaxed);
+        self.settings.dirty_bytes_max.set(bytes);
         self.shared.room_freed.notify_waiters();
-    }
-
-    /// Whether bulk data is checksummed, as far as the OST does it (`checksums`).
-    #[must_use]
-    pub fn checksums(&self) -> bool {
-        self.tuning.checksums.load(Ordering::Relaxed)
-    }
-
-    /// Turns checksums of bulk data on or off.
-    pub fn set_checksums(&self, on: bool) {
-        self.tuning.checksums.store(on, Ordering::Relaxed);
     }
 }
 

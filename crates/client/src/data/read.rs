@@ -186,7 +186,7 @@ impl Object {
 
     async fn fetch_one(&self, offset: u64, length: usize) -> Result<Vec<Bytes>, Errno> {
         let clock = &self.target.shared.world.clock;
-        for _ in 0..=self.target.resends() {
+        for _ in 0..=self.target.settings.resends.get() {
             let limits = self.target.limits();
             let call = self.read_call(offset, length, &limits);
             let under_way = self.target.io().read.begin(offset, length as u64);
@@ -209,7 +209,7 @@ impl Object {
             };
             tracing::warn!(file = %self.file, offset, "data changed on its way from the OST");
             let end = (offset + got as u64).saturating_sub(1);
-            self.target.shared.dump(self.target.dumps(), || Garbled {
+            self.target.shared.dump(self.target.settings.dumps.get(), || Garbled {
                 file: self.file,
                 extent: Extent { start: offset, end },
                 sums,

@@ -255,7 +255,7 @@ impl Object {
         let clock = &self.target.shared.world.clock;
         let length = runs.iter().map(|(_, run)| run.len() as u64).sum();
         let first = runs.first().map_or(0, |(offset, _)| *offset);
-        let mut resends = self.target.resends();
+        let mut resends = self.target.settings.resends.get();
         loop {
             let (call, sum) = self.write_call(runs, flags, granted);
             let (under_way, begin) = (self.target.io().write.begin(first, length), clock.now());
@@ -299,7 +299,7 @@ impl Object {
         tracing::warn!(file = %self.file, "data changed on its way to the target");
         let (Some((start, _)), Some((last, run))) = (runs.first(), runs.last()) else { return };
         let end = last + run.len() as u64;
-        self.target.shared.dump(self.target.dumps(), || Garbled {
+        self.target.shared.dump(self.target.settings.dumps.get(), || Garbled {
             file: self.file,
             extent: Extent { start: *start, end: end.saturating_sub(1) },
             sums,

@@ -14,7 +14,7 @@ impl ClientNamespace {
     ///
     /// # Errors
     /// `EINVAL` if we have no such lock: it was cancelled already.
-    pub fn on_blocking(self: &Arc<Self>, request: &LdlmRequest) -> Result<(), Errno> {
+    pub(crate) fn on_blocking(self: &Arc<Self>, request: &LdlmRequest) -> Result<(), Errno> {
         let handle = first(request)?;
         let mut wanted = LockDesc::from_wire(&request.desc).ok_or(Errno::EPROTO)?;
         if let Some(lock) =
@@ -42,7 +42,7 @@ impl ClientNamespace {
     ///
     /// # Errors
     /// `EINVAL` if we have no such lock.
-    pub fn on_completion(
+    pub(crate) fn on_completion(
         self: &Arc<Self>,
         request: &LdlmRequest,
         value: &Bytes,
@@ -70,7 +70,7 @@ impl ClientNamespace {
     /// # Errors
     /// `EINVAL` if we have no such lock, `ELDLM_NO_LOCK_DATA` if we know no better than the
     /// server.
-    pub fn on_glimpse(self: &Arc<Self>, request: &LdlmRequest) -> Result<Bytes, Errno> {
+    pub(crate) fn on_glimpse(self: &Arc<Self>, request: &LdlmRequest) -> Result<Bytes, Errno> {
         let handle = first(request)?;
         let lock = self.engine.lock(handle).ok_or(Errno::EINVAL)?;
         let known = self.cache.glimpse(lock.desc.resource);
@@ -87,7 +87,7 @@ impl ClientNamespace {
     }
 
     /// The target has evicted us.
-    pub fn on_evicted(self: &Arc<Self>) {
+    pub(crate) fn on_evicted(self: &Arc<Self>) {
         let mut actions = Vec::new();
         self.uncertain_flocks.lock().of.clear();
         self.engine.evict(&mut actions);

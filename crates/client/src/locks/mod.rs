@@ -239,7 +239,7 @@ impl ClientNamespace {
 
     /// Which of `bits` of an inode locks of ours cover, each by some lock.
     #[must_use]
-    pub fn covered_bits(&self, resource: ResourceName, bits: InodeBits) -> InodeBits {
+    pub(crate) fn covered_bits(&self, resource: ResourceName, bits: InodeBits) -> InodeBits {
         let single = (0..8).map(|bit| InodeBits(1 << bit)).filter(|bit| bits.contains(*bit));
         single
             .filter(|bit| self.covers(resource, Policy::bits(*bit), LockMode::Cr))
@@ -298,7 +298,7 @@ impl ClientNamespace {
     ///
     /// # Errors
     /// As [`ClientNamespace::enqueue`].
-    pub async fn enqueue_with_early_cancel(
+    pub(crate) async fn enqueue_with_early_cancel(
         self: &Arc<Self>,
         request: LockRequest,
     ) -> Result<LockReference, Errno> {
@@ -363,7 +363,7 @@ impl ClientNamespace {
     /// Prepares the cancels that an operation carries: all unused locks that conflict with `mode` on these
     /// bits of these resources. What they cover is dropped when this is done. The cookies go into the
     /// operation's request.
-    pub async fn cancel_early(
+    pub(crate) async fn cancel_early(
         self: &Arc<Self>,
         wanted: &[(ResourceName, LockMode, InodeBits)],
     ) -> Vec<LockHandle> {
@@ -457,7 +457,7 @@ impl ClientNamespace {
 
     /// Cancels all unused locks on these resources, after flushing what they covered, in as few requests as
     /// possible.
-    pub async fn cancel_unused_on(self: &Arc<Self>, resources: &[ResourceName]) {
+    pub(crate) async fn cancel_unused_on(self: &Arc<Self>, resources: &[ResourceName]) {
         let all = |resource: &ResourceName| (*resource, LockMode::Ex, InodeBits(u64::MAX));
         let wanted: Vec<_> = resources.iter().map(all).collect();
         let handles = self.cancel_now(&wanted).await;
@@ -482,7 +482,7 @@ impl ClientNamespace {
     }
 
     /// Cancels unused locks that are too many or too old, however many there are.
-    pub fn cancel_aged(self: &Arc<Self>) {
+    pub(crate) fn cancel_aged(self: &Arc<Self>) {
         let mut actions = Vec::new();
         self.engine.shrink(self.world.clock.now(), usize::MAX, &mut actions);
         self.perform(actions);

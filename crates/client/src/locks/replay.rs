@@ -24,7 +24,7 @@ impl ClientNamespace {
     /// The target has restarted, and our locks are about to be replayed: drops the unused ones, with what
     /// they cover. Locks over dirty data stay, and locks whose pages the kernel does not release in time are
     /// replayed. No RPC.
-    pub async fn forgo_unused(self: &Arc<Self>) {
+    pub(crate) async fn forgo_unused(self: &Arc<Self>) {
         if !self.forgoes_unused.load(Ordering::Relaxed) {
             return;
         }
@@ -40,7 +40,7 @@ impl ClientNamespace {
 
     /// The target has restarted: our locks, to be replayed over this connection.
     #[must_use]
-    pub fn locks_to_replay(self: &Arc<Self>, connection: u32) -> Vec<LockReplay> {
+    pub(crate) fn locks_to_replay(self: &Arc<Self>, connection: u32) -> Vec<LockReplay> {
         self.engine
             .begin_replay(connection)
             .into_iter()

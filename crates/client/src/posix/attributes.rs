@@ -151,7 +151,7 @@ impl FileSystem {
         if let Some(known) = settings.statfs_known(now) {
             return Ok(known);
         }
-        let (mdts, osts) = self.0.statfs_all(settings.lazy_statfs()).await;
+        let (mdts, osts) = self.0.statfs_all(settings.lazy_statfs.get()).await;
         let answered = |target: &TargetStat| {
             let left_out =
                 |errno: &Errno| tracing::debug!(target = target.name, %errno, "left out of statfs");

@@ -78,7 +78,7 @@ impl FileSystem {
             }
             from = last.next;
             let whole = self.0.with_entries(who, (file.pin.node(), directory), names).await;
-            if self.0.settings.ahead().max() > 0 && looks {
+            if self.0.settings.ahead.max.get() > 0 && looks {
                 let position = file.stream.lock().position(from)?;
                 self.note_listed(who, directory, handle, position);
             }
@@ -161,7 +161,7 @@ impl Mounted {
         names: Vec<DirEntry>,
     ) -> Vec<DirEntryPlus> {
         let mut whole = Vec::with_capacity(names.len());
-        if self.settings.ahead().max() == 0 {
+        if self.settings.ahead.max.get() == 0 {
             whole.extend(names.into_iter().map(|entry| self.unseen(directory, entry)));
             return whole;
         }
@@ -191,7 +191,7 @@ impl Mounted {
                 Ok(KnownName::Unknown(..) | KnownName::Named(_))
             )
         };
-        self.settings.ahead().max() > 0 && names.iter().any(is_unknown)
+        self.settings.ahead.max.get() > 0 && names.iter().any(is_unknown)
     }
 
     /// Adds what was looked up to a listing, up to the first that is not known yet.

@@ -16,7 +16,7 @@ use super::{
     OpenFlags, Opened, Seek, SetAttributes,
 };
 use crate::boxed;
-use crate::cache::{Access, CachedOpen, Pin};
+use crate::cache::{Access, CachedOpen, Inode, Pin};
 use crate::data::{CallPages, DataFile, IoOptions, Locking, Refusal, WriteAt};
 use crate::mdt::CloseAttributes;
 use crate::meta::{OwnOrCachedOpen, SetattrRight};
@@ -89,12 +89,14 @@ impl FileSystem {
         flags: OpenFlags,
     ) -> Result<(Entry, Opened), Errno> {
         let asked = parent;
-        let parent = self.0.pin(asked)?;
-        // As in Lustre: how often the file will be opened is not known yet.
-        let caches =
-            self.0.settings.open_cache().count() == 1 && self.0.meta.caches_new_opens(&parent);
-        let create = || self.0.meta.open_create(who, &parent, name, mode, (flags, caches));
-        let mut opened = self.0.retry_with_rights(who, &[&parent], create).await?;
+        let create = |parent: Arc<Inode>| async move {
+            // As in Lustre: how often the file will be opened is not known yet.
+            let caches = self.0.settings.open_cache.count.get() == 1
+                && self.0.meta.caches_new_opens(&parent);
+            let create = || self.0.meta.open_create(who, &parent, name, mode, (flags, caches));
+            self.0.retry_with_rights(who, &[&parent], create).await
+        };
+        let (parent, mut opened) = self.0.in_directory(who, asked, create).await?;
         let node = opened.pin.node();
         let child = Arc::clone(&opened.pin);
         let tally = self.0.count_open(&child);
@@ -319,7 +321,7 @@ impl FileSystem {
         file.pin.state().just_created = false;
         self.0.unlock_all(&file, owner).await?;
         self.0.file_locks_taken.flushed(&file, handle, owner);
-        if self.0.settings.sync_on_close() && file.modified.load(Ordering::Relaxed) {
+        if self.0.settings.sync_on_close.get() && file.modified.load(Ordering::Relaxed) {
             self.0.sync(&file).await?;
         }
         let failures_reported = (*file.failures_reported.lock()).max(file.failed_before);
@@ -640,7 +642,7 @@ impl Mounted {
     /// The attributes of a file that its close sends to the MDT.
     fn close_attributes_of(&self, file: &FileDescription) -> Option<CloseAttributes> {
         let mut close_attributes = file.close_attributes()?;
-        if !self.settings.reports_size() {
+        if !self.settings.reports_size.get() {
             (close_attributes.size, close_attributes.blocks) = (None, 0);
         }
         Some(close_attributes)

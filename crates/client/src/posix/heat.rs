@@ -18,7 +18,7 @@ const CLEAR: u64 = 4;
 impl Mounted {
     /// Bytes were read from a file or written to it.
     pub(super) fn heat_up(&self, file: &FileDescription, is_write: bool, bytes: u64) {
-        let Some(rules) = self.settings.heat().counted() else { return };
+        let Some(rules) = self.settings.heat.counted() else { return };
         let now = self.heat_clock();
         file.pin.state().file.heat.get_or_insert_default().add(rules, now, is_write, bytes);
     }
@@ -26,7 +26,7 @@ impl Mounted {
     /// Flags, reads, writes, bytes read and bytes written, with blanks between.
     pub(super) async fn heat(&self, who: &Credentials, inode: &Inode) -> Result<Bytes, Errno> {
         self.may_ask_of_data(who, inode).await?;
-        let (rules, now) = (self.settings.heat().rules(), self.heat_clock());
+        let (rules, now) = (self.settings.heat.rules(), self.heat_clock());
         let mut state = inode.state();
         let heat = state.file.heat.as_deref_mut();
         let flags = heat.as_ref().map_or(0, |heat| if heat.is_off { OFF } else { 0 });

@@ -30,7 +30,7 @@ impl Mounted {
     /// read through this handle; it has several objects, and had them before it was opened, empty or not;
     /// another handle here writes it.
     pub(super) fn writes_bypass_page_cache(&self, file: &FileDescription, is_new: bool) -> bool {
-        if !file.flags.writes() || !self.settings.hybrid_io() {
+        if !file.flags.writes() || !self.settings.hybrid_io.get() {
             return false;
         }
         let state = file.pin.state();

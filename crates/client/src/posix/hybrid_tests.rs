@@ -97,7 +97,7 @@ fn a_writer_who_has_closed_is_no_second_one() {
 #[test]
 fn operators_leave_all_writers_to_the_pages() {
     let shared = Shared::new(2);
-    shared.fixture.files.settings().set_hybrid_io(false);
+    shared.fixture.files.settings().hybrid_io.set(false);
     assert_eq!(shared.bypassing(&[WRITE, WRITE, BOTH]), [false; 3]);
     assert!(shared.open(WRITE | OpenFlags::APPEND).bypasses_page_cache, "it asks for it");
 }

@@ -29,23 +29,6 @@ impl Mounted {
         Ok(self.inodes.current(known))
     }
 
-    /// Whether another inode has taken the place of the directory `node` since this call was answered so; [`Self::pin`]
-    /// leads to it then. No RPC for what was answered, and is no directory.
-    pub(super) async fn was_moved<T>(
-        &self,
-        who: &Credentials,
-        (node, inode): (NodeId, &Inode),
-        answer: &Result<T, Errno>,
-    ) -> bool {
-        let is_refused = matches!(answer, Err(Errno::ENOENT | Errno::ESTALE));
-        let is_stripe = inode.state().is_stripe_of_unknown();
-        if !is_refused && !is_stripe || inode.file_type() != Some(FileType::Directory) {
-            return false;
-        }
-        self.meta.follow_moved(who, inode).await;
-        self.pin(node).is_ok_and(|current| current.fid != inode.fid)
-    }
-
     /// Whether a directory that a process may use still was removed. No RPC unless it may have been, then one.
     pub(super) async fn was_removed(&self, who: &Credentials, directory: &Inode) -> bool {
         directory.state().is_removed_directory()

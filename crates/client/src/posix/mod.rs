@@ -17,6 +17,7 @@ mod advice;
 mod ahead;
 mod attributes;
 mod closing;
+mod data_calls;
 mod data_version;
 mod directory;
 #[cfg(test)]
@@ -38,8 +39,8 @@ mod hybrid_tests;
 mod inodes;
 #[cfg(test)]
 mod kernel_tests;
-mod laid_out;
 mod migrate;
+mod moved_directories;
 mod moving;
 mod names;
 mod open_cache;

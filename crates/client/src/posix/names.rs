@@ -90,7 +90,6 @@ impl FileSystem {
         new: NewNode,
     ) -> Result<Entry, Errno> {
         let asked = parent;
-        let parent = self.0.pin(asked)?;
         let permissions = mode & 0o7777;
         let directory = FileType::Directory.mode_bits() | permissions;
         let (rdev, target, wish) = (0, None, None);
@@ -114,8 +113,12 @@ impl FileSystem {
                 CreateRequest { mode: file_type.mode_bits() | permissions, rdev, ..plain }
             }
         };
-        let create = || self.0.meta.create(who, &parent, name, &new);
-        let child = self.0.retry_with_rights(who, &[&parent], create).await?;
+        let new = &new;
+        let create = |parent: Arc<Inode>| async move {
+            let create = || self.0.meta.create(who, &parent, name, new);
+            self.0.retry_with_rights(who, &[&parent], create).await
+        };
+        let (parent, child) = self.0.in_directory(who, asked, create).await?;
         let made = self.0.entry(who, NamedBy { asked, parent: &parent, name }, &child).await?;
         self.0.expire_names_of_successor(asked, &[name]).await;
         Ok(made)
@@ -204,9 +207,8 @@ impl FileSystem {
         name: &Name,
     ) -> Result<Entry, Errno> {
         let asked = parent;
-        let (inode, parent) = (self.0.pin(node)?, self.0.pin(asked)?);
-        let at = NamedBy { asked, parent: &parent, name };
-        let mut linked = self.0.link(who, &inode, at).await;
+        let inode = self.0.pin(node)?;
+        let mut linked = self.0.link(who, &inode, (asked, name)).await;
         if let Some(found_as) = self.0.stale_retry.found_as(who, node) {
             // Its name is replaced again and again: the kernel takes any inode of the same type.
             let directory = self.0.pin(found_as.parent)?;
@@ -223,7 +225,9 @@ impl FileSystem {
                 };
                 linked = match found.file_type() {
                     Some(FileType::Directory) => Err(Errno::EPERM),
-                    kind if kind == inode.file_type() => self.0.link(who, &found, at).await,
+                    kind if kind == inode.file_type() => {
+                        self.0.link(who, &found, (asked, name)).await
+                    }
                     _ => break,
                 };
             }
@@ -243,12 +247,8 @@ impl FileSystem {
         parent: NodeId,
         name: &Name,
     ) -> Result<(), Errno> {
-        let asked = parent;
-        let parent = self.0.pin(asked)?;
-        let layout = self.0.layout_of(&parent, name);
-        let unlink = || self.0.meta.unlink(who, &parent, name, Removes::File);
-        let is_gone = self.0.retry_with_rights(who, &[&parent], unlink).await?;
-        self.0.expire_names_of_successor(asked, &[name]).await;
+        let layout = self.0.layout_of(&*self.0.pin(parent)?, name);
+        let is_gone = self.0.remove_name(who, (parent, name), Removes::File).await?;
         self.0.note_gone(layout.filter(|_| is_gone));
         Ok(())
     }
@@ -259,12 +259,7 @@ impl FileSystem {
     /// As `rmdir(2)`.
     #[boxed]
     pub async fn rmdir(&self, who: &Credentials, parent: NodeId, name: &Name) -> Result<(), Errno> {
-        let asked = parent;
-        let parent = self.0.pin(asked)?;
-        let unlink = || self.0.meta.unlink(who, &parent, name, Removes::Directory);
-        self.0.retry_with_rights(who, &[&parent], unlink).await?;
-        self.0.expire_names_of_successor(asked, &[name]).await;
-        Ok(())
+        self.0.remove_name(who, (parent, name), Removes::Directory).await.map(drop)
     }
 
     /// Moves a name. One RPC; with [`RenameMode::NoReplace`] a lookup of the new name before it.
@@ -279,24 +274,29 @@ impl FileSystem {
         to: (NodeId, &Name),
         mode: RenameMode,
     ) -> Result<(), Errno> {
-        let (from_parent, to_parent) = (self.0.pin(from.0)?, self.0.pin(to.0)?);
         match mode {
             RenameMode::Exchange => return Err(Errno::EINVAL),
             RenameMode::NoReplace => {
                 // As Lustre's client does it: the kernel looks before it asks.
-                if self.0.find(who, &to_parent, to.1).await?.is_some() {
+                let find =
+                    |parent: Arc<Inode>| async move { self.0.find(who, &parent, to.1).await };
+                if self.0.in_directory(who, to.0, find).await?.1.is_some() {
                     return Err(Errno::EEXIST);
                 }
             }
             RenameMode::Replace => {}
         }
-        let replaced = self.0.layout_of(&to_parent, to.1);
-        let moved = self.0.meta.known_child(&from_parent, from.1);
-        let moved = moved.as_deref();
-        let rename = || self.0.meta.rename(who, (&from_parent, from.1), (&to_parent, to.1), moved);
-        let mut judged: Vec<&Inode> = vec![&from_parent, &to_parent];
-        judged.extend(moved.filter(|moved| moved.file_type() == Some(FileType::Directory)));
-        let is_gone = self.0.retry_with_rights(who, &judged, rename).await?;
+        let replaced = self.0.layout_of(&*self.0.pin(to.0)?, to.1);
+        let rename = |from_parent: Arc<Inode>, to_parent: Arc<Inode>| async move {
+            let moved = self.0.meta.known_child(&from_parent, from.1);
+            let moved = moved.as_deref();
+            let names = ((&*from_parent, from.1), (&*to_parent, to.1));
+            let rename = || self.0.meta.rename(who, names.0, names.1, moved);
+            let mut judged: Vec<&Inode> = vec![&from_parent, &to_parent];
+            judged.extend(moved.filter(|it| it.file_type() == Some(FileType::Directory)));
+            self.0.retry_with_rights(who, &judged, rename).await
+        };
+        let (_, is_gone) = self.0.in_two_directories(who, (from.0, to.0), rename).await?;
         self.0.expire_names_of_successor(from.0, &[from.1]).await;
         self.0.expire_names_of_successor(to.0, &[to.1]).await;
         self.0.note_gone(replaced.filter(|_| is_gone));
@@ -345,13 +345,36 @@ impl Mounted {
         }
     }
 
-    async fn link(&self, who: &Credentials, inode: &Pin, at: NamedBy<'_>) -> Result<Entry, Errno> {
-        let NamedBy { parent, name, .. } = at;
+    /// Removes a name of what the kernel knows as this directory. Answers whether it was the last one.
+    async fn remove_name(
+        &self,
+        who: &Credentials,
+        (asked, name): (NodeId, &Name),
+        removes: Removes,
+    ) -> Result<bool, Errno> {
+        let unlink = |parent: Arc<Inode>| async move {
+            let unlink = || self.meta.unlink(who, &parent, name, removes);
+            self.retry_with_rights(who, &[&parent], unlink).await
+        };
+        let (_, is_gone) = self.in_directory(who, asked, unlink).await?;
+        self.expire_names_of_successor(asked, &[name]).await;
+        Ok(is_gone)
+    }
+
+    async fn link(
+        &self,
+        who: &Credentials,
+        inode: &Pin,
+        (asked, name): (NodeId, &Name),
+    ) -> Result<Entry, Errno> {
         if inode.file_type() == Some(FileType::Directory) {
             return Err(Errno::EPERM);
         }
-        let link = || self.meta.link(who, inode, parent, name);
-        self.retry_with_rights(who, &[parent], link).await?;
+        let link = |parent: Arc<Inode>| async move {
+            let link = || self.meta.link(who, inode, &parent, name);
+            self.retry_with_rights(who, &[&parent], link).await
+        };
+        let (parent, ()) = self.in_directory(who, asked, link).await?;
         {
             // No lock covers the attributes now; until they are asked for again this is the best guess.
             let mut state = inode.state();
@@ -360,7 +383,7 @@ impl Mounted {
                 attributes.ctime = self.meta.world.clock.wall();
             }
         }
-        self.entry(who, at, inode).await
+        self.entry(who, NamedBy { asked, parent: &parent, name }, inode).await
     }
 
     /// The inode of a name, from what is known if locks cover that, else by one RPC.

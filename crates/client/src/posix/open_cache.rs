@@ -25,7 +25,8 @@ use crate::types::OpenCounts;
 impl Mounted {
     /// Counts an open.
     pub(super) fn count_open(&self, inode: &Inode) -> OpenCounts {
-        let forget_after = Duration::from_millis(self.settings.open_cache().forget_after().into());
+        let forget_after =
+            Duration::from_millis(self.settings.open_cache.forget_after.get().into());
         inode.state().file.open_cache.count(self.meta.world.clock.now(), forget_after)
     }
 
@@ -40,7 +41,7 @@ impl Mounted {
             && state.file.open_cache.get(access).is_none()
             && !(access == Access::Write && state.is_executable());
         let now = self.meta.world.clock.now();
-        is_useful && state.file.open_cache.is_worth_caching(now, self.settings.open_cache().rules())
+        is_useful && state.file.open_cache.is_worth_caching(now, self.settings.open_cache.rules())
     }
 
     /// Shares an open that is cached, if `who` may have it.

@@ -124,14 +124,14 @@ fn a_file_opened_again_at_once_stays_open_until_its_lock_goes() {
 #[test]
 fn a_file_is_kept_open_after_so_many_opens() {
     let known = Known::new();
-    let keep = known.fixture.files.settings().open_cache();
-    keep.set_reopened_within(0);
+    let keep = &known.fixture.files.settings().open_cache;
+    keep.reopened_within.set(0);
     for _ in 0..3 {
         known.open_and_close();
     }
-    keep.set_count(0);
+    keep.count.set(0);
     known.open_and_close();
-    keep.set_count(6);
+    keep.count.set(6);
     known.open_and_close();
     assert!(
         !known.asked().iter().any(|it| matches!(it, Request::LdlmIntentOpen(_)) && asks_lock(it))
@@ -209,8 +209,8 @@ fn the_close_carries_what_any_user_wrote() {
 fn what_may_be_executed_is_not_kept_open_for_writing() {
     let known = Known::new();
     known.open_and_close();
-    known.fixture.files.settings().open_cache().set_count(1);
-    known.fixture.files.settings().open_cache().set_reopened_within(1000);
+    known.fixture.files.settings().open_cache.count.set(1);
+    known.fixture.files.settings().open_cache.reopened_within.set(1000);
     let inode = known.fixture.files.0.inodes.by_node(known.node).unwrap();
     inode.state().attributes_mut().unwrap().mode |= 0o100;
     known.asked();

@@ -269,7 +269,7 @@ fn a_lock_on_names_outlasts_that_the_kernel_uses_that_one_is_absent() {
         let (begun, mut waited) = (clock.now(), 0);
         while fixture.mdt.take_asked().is_empty() {
             waited += 1;
-            assert!(waited < 1000, "the lock is not given back");
+            assert!(waited < 1000, "the lock is not cancelled");
             is_busy(waited);
             let (clock, until) = (Arc::clone(&clock), begun + ms(waited));
             fixture.world.run(async move { clock.sleep_until(until).await });

@@ -35,7 +35,7 @@ fn cancelled(fixture: &Fixture) -> usize {
 #[test]
 fn locks_that_are_too_many_go_in_batches_as_large_as_operators_say() {
     let fixture = Fixture::new();
-    fixture.files.settings().ahead().set_guesses_names(false);
+    fixture.files.settings().ahead.guesses_names.set(false);
     for number in 0..10 {
         look_up(&fixture, number).expect("found");
     }
@@ -65,9 +65,9 @@ fn blocks_are_as_large_as_operators_say() {
     };
     let usual = size(1);
     assert_ne!(usual, Ok(64 << 10));
-    fixture.files.settings().set_stat_block(64 << 10);
+    fixture.files.settings().stat_block.set(64 << 10);
     assert_eq!(size(2), Ok(64 << 10));
-    fixture.files.settings().set_stat_block(0);
+    fixture.files.settings().stat_block.set(0);
     assert_eq!(size(3), usual);
 }
 
@@ -127,7 +127,7 @@ fn the_kernel_keeps_no_more_of_files_than_operators_say() {
 fn a_close_sends_the_size_as_far_as_operators_want_it() {
     let fixture = Fixture::new();
     for (number, is_sent) in [(1, true), (2, false)] {
-        fixture.files.settings().set_reports_size(is_sent);
+        fixture.files.settings().reports_size.set(is_sent);
         let (node, opened) = open(&fixture, number);
         let fid = fixture.files.0.pin(node).expect("known").fid;
         *fixture.data.files.lock().entry(fid).or_default().covered.lock() = true;
@@ -195,7 +195,7 @@ fn files_are_laid_out_by_those_whom_operators_let() {
         (50, Ok(()), refused, Ok(())),
         (0, refused, refused, Ok(())),
     ] {
-        fixture.files.settings().set_layout_group(group);
+        fixture.files.settings().layout_group.set(group);
         let done = [lay_out(1000, 50), lay_out(1000, 60), lay_out(0, 60)];
         assert_eq!(done, [in_group, in_other, root], "group {group}");
     }
@@ -226,20 +226,20 @@ fn heat_is_counted_where_operators_and_users_want_it() {
     };
     work();
     assert_eq!(heat(), "0 0 0 0 0", "it is turned off");
-    let settings = fixture.files.settings().heat();
-    settings.set_counts(true);
-    settings.set_percent(100);
+    let settings = &fixture.files.settings().heat;
+    settings.is_on.set(true);
+    settings.percent.set(100);
     work();
     work();
     assert_eq!(heat(), "0 2 2 1200 2000");
-    settings.set_percent(50);
-    assert_eq!((settings.percent(), heat().as_str()), (50, "0 1 1 600 1000"));
+    settings.percent.set(50);
+    assert_eq!((settings.percent.get(), heat().as_str()), (50, "0 1 1 600 1000"));
     assert_eq!(set(b"6"), Ok(()));
     work();
     assert_eq!(heat(), "2 0 0 0 0", "off and cleared");
     assert_eq!(set(b"0"), Ok(()));
-    settings.set_percent(100);
-    settings.set_period(10);
+    settings.percent.set(100);
+    settings.period.set(10);
     work();
     let world = fixture.world.clone();
     fixture

@@ -22,9 +22,9 @@ use sheen_wire::md::{Bias, MdsOpenFlags, MdtBody, ObdStatfs, Valid};
 use sheen_wire::messages::{
     LdlmEnqueueReply, LdlmIntentGetattr, LdlmIntentGetattrReply, LdlmIntentOpenReply,
     MdsCloseReply, MdsGetattrReply, MdsGetxattr, MdsGetxattrReply, MdsReadpageReply,
-    MdsReintCreateReply, MdsReintLinkReply, MdsReintMigrateReply, MdsReintRenameReply,
-    MdsReintSetattrReply, MdsReintSetxattrReply, MdsReintUnlinkReply, MdsStatfsReply, Reply,
-    Request,
+    MdsReintCreateReply, MdsReintCreateSymReply, MdsReintLinkReply, MdsReintMigrateReply,
+    MdsReintRenameReply, MdsReintSetattrReply, MdsReintSetxattrReply, MdsReintUnlinkReply,
+    MdsStatfsReply, Reply, Request,
 };
 use sheen_wire::text::Text;
 
@@ -344,6 +344,13 @@ impl Cluster {
                 self.add(on, &text_of(asked.name.as_ref()), record.fid2, record.mode)?;
                 let mdt_body = Some(body(record.fid2, record.mode));
                 MdsReintCreateReply { mdt_body, ..Default::default() }.into()
+            }
+            Request::MdsReintCreateSym(asked) => {
+                let (on, record) = (asked.rec_reint.fid1, &asked.rec_reint);
+                self.note(mdt, "create", on);
+                self.add(on, &text_of(asked.name.as_ref()), record.fid2, record.mode)?;
+                let mdt_body = Some(body(record.fid2, record.mode));
+                MdsReintCreateSymReply { mdt_body, ..Default::default() }.into()
             }
             Request::MdsReintLink(asked) => {
                 let on = asked.rec_reint.fid2;

@@ -108,7 +108,7 @@ impl FileSystem {
             Some(names) => names,
             None => self.0.answer_and_end_retry(who, self.0.names_of(who, &inode).await)?,
         };
-        let has_users = self.0.settings.user_xattrs();
+        let has_users = self.0.settings.user_xattrs.get();
         let visible = |name: &&[u8]| {
             !name.is_empty()
                 && *name != SOM
@@ -213,7 +213,7 @@ impl FileSystem {
 impl FileSystem {
     /// Whether it may be the name of an attribute here: `user.*` is none with `-o nouser_xattr`.
     fn check_name(&self, name: &[u8]) -> Result<(), Errno> {
-        if name.starts_with(USER) && !self.0.settings.user_xattrs() {
+        if name.starts_with(USER) && !self.0.settings.user_xattrs.get() {
             return Err(Errno::EOPNOTSUPP);
         }
         check_name(name)

@@ -56,7 +56,7 @@ impl Caller {
         let data = DataTargets::new(world.clone());
         let files = mounted(world, nid, Arc::clone(&data)).await;
         // A shell reopened files after seconds, too late for them to be kept open. Here it is at once.
-        files.settings().open_cache().set_count(0);
+        files.settings().open_cache.count.set(0);
         // Where the captured mount's turn was is not known: each directory is asked for where it was made.
         files.set_places_directories(false);
         let who = Credentials { umask: 0o22, ..Credentials::root() };

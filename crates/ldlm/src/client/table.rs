@@ -70,7 +70,7 @@ pub(super) struct Lock {
     /// Of a flock: for whom it was asked, and as how many it counts of that user's.
     user: u32,
     counted: u8,
-    /// Its bytes are not its request's alone, as others of its owner were changed by it, or became part of it.
+    /// Its bytes are not its request's alone, as it changed other locks of its owner, or took them in.
     pub(super) is_mixed: bool,
     /// Whether it counts as one of the user's that may have to wait.
     waits: bool,

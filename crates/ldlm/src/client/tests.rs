@@ -248,7 +248,7 @@ fn a_flock_that_is_given_up_after_its_grant_goes_alone_or_not_at_all() {
     assert_eq!(it.give_up_flock(grown), FlockGivenUp::Stays);
     assert_eq!(it.lock(grown).unwrap().desc.policy.range(), Extent { start: 0, end: 19 });
     let stronger = held(&it, flock(5, 6), LockMode::Pr);
-    assert_eq!(it.give_up_flock(stronger), FlockGivenUp::Stays, "others had to make room");
+    assert_eq!(it.give_up_flock(stronger), FlockGivenUp::Stays, "its other locks had to make room");
     let asked = it.begin(NOW, NAME, flock(30, 39), LockMode::Pw, NONE);
     assert_eq!(it.give_up_flock(asked), FlockGivenUp::Asked);
     answer_flock(&it, asked, false);

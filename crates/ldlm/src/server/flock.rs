@@ -161,7 +161,7 @@ impl ShardLocks<'_> {
             self.remove(slot);
             return true;
         }
-        // Others of the owner's, next to it, are part of it.
+        // Further locks of the owner, next to it, are part of it.
         self.apply(plan(&[OwnLock { id: slot, mode, range }], LockMode::Nl, asked));
         self.shard.lock_mut(slot).is_mixed = true;
         self.shard.gauges.cancels += 1;

@@ -291,7 +291,7 @@ fn serve(
             fault = daemon::abandoned(&world), if !is_resumed => return Err(fault),
         };
         files.set_access_times(settings.access_times());
-        files.settings().set_user_xattrs(settings.user_xattrs);
+        files.settings().user_xattrs.set(settings.user_xattrs);
         let (jobs, questions) = (Arc::<Jobs>::default(), Questions::default());
         let fuse = fuse_options(&source, settings, (&jobs, &questions), memory);
         let (mounted, keeper) =

@@ -80,7 +80,7 @@ impl Client {
                 Err(_) => world.clock.sleep_until(world.clock.now() + Duration::from_secs(1)).await,
             }
         };
-        files.settings().open_cache().set_count(self.keeps_from);
+        files.settings().open_cache.count.set(self.keeps_from);
         if let Some(up) = &mut *self.up.lock() {
             up.kernel = Some(Arc::new(Kernel::new(files, world.clone())));
         }

@@ -238,7 +238,7 @@ async fn mounted(
         let are_ready = cluster.servers.iter().all(|server| server.is_ready());
         if are_ready && kernels.len() == clients.len() {
             // One request for many names would cost as much as one for each.
-            kernels.iter().for_each(|kernel| kernel.files.settings().ahead().set_max(0));
+            kernels.iter().for_each(|kernel| kernel.files.settings().ahead.max.set(0));
             return Ok(kernels);
         }
         if world.clock.now() > limit + STARTS_WITHIN {

@@ -34,7 +34,6 @@ struct Accessible {
     fid: Fid,
     /// A directory with names in it.
     has_names: bool,
-    is_directory: bool,
 }
 
 /// Removes names without their inodes.
@@ -64,7 +63,7 @@ fn remove(path: &Path, is_forced: bool) -> Result<(), Errno> {
         let why = format!(
             ": {fid} can be accessed and has entries, which would be left without a path; '{}' removes it with them, \
              --force its name alone",
-            with_rm(path, true)
+            with_rm(path)
         );
         return Err(failed(Errno::ENOTEMPTY, &why));
     }
@@ -74,10 +73,9 @@ fn remove(path: &Path, is_forced: bool) -> Result<(), Errno> {
         sheen_fuse::remove_entry(&parent, &name)
     });
     match (removed, found) {
-        (Ok(()), Some(Accessible { fid, is_directory, .. })) => eprintln!(
-            "lfs rm_entry: warning: '{shown}' led to {fid}, which can be accessed and is left without this name; '{}' \
-             removes both",
-            with_rm(path, is_directory)
+        (Ok(()), Some(Accessible { fid, .. })) => eprintln!(
+            "lfs rm_entry: warning: '{shown}' led to {fid}, which stays, with its space, without this name: root finds it as \
+             .lustre/fid/{fid}, and where nothing else leads to it `sheen fsck -y` has it in /lost+found"
         ),
         (Ok(()), None) => {}
         (Err(errno), _) => {
@@ -91,10 +89,9 @@ fn remove(path: &Path, is_forced: bool) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The command that removes a name with its inode.
-fn with_rm(path: &Path, is_directory: bool) -> String {
-    let word = shell_word(path.as_os_str().as_bytes());
-    format!("rm {}{word}", if is_directory { "-r " } else { "" })
+/// The command that removes a directory with all that is in it.
+fn with_rm(path: &Path) -> String {
+    format!("rm -r {}", shell_word(path.as_os_str().as_bytes()))
 }
 
 /// What a name leads to. `None` if that is not known: where an MDT is away, which may be its MDT, nothing is looked at, as that would
@@ -108,7 +105,7 @@ fn accessible(path: &Path) -> Option<Accessible> {
     let fid = attributes::fid_of_link(path).ok()?;
     let mut names = is_directory.then(|| std::fs::read_dir(path).ok()).flatten();
     let has_names = names.as_mut().is_some_and(|names| names.next().is_some());
-    Some(Accessible { fid, has_names, is_directory })
+    Some(Accessible { fid, has_names })
 }
 
 #[cfg(test)]
@@ -116,8 +113,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_removes_a_name_with_its_inode_can_be_pasted() {
-        assert_eq!(with_rm(Path::new("/mnt/a b"), true), "rm -r '/mnt/a b'");
-        assert_eq!(with_rm(Path::new("-f"), false), "rm ./-f");
+    fn what_removes_a_directory_with_its_names_can_be_pasted() {
+        assert_eq!(with_rm(Path::new("/mnt/a b")), "rm -r '/mnt/a b'");
+        assert_eq!(with_rm(Path::new("-f")), "rm -r ./-f");
     }
 }

@@ -17,8 +17,8 @@ use crate::types::Credentials;
 fn rpcs_are_as_large_as_operators_allow() {
     let fixture = Fixture::new(1 << 20);
     let (file, target) = (fixture.file(1), fixture.osts.ost(0).expect("there"));
-    target.limit_writes(64 << 10);
-    target.limit_reads(128 << 10);
+    target.settings.write_bytes_max.set(64 << 10);
+    target.settings.read_bytes_max.set(128 << 10);
     assert_eq!(target.bulk_bytes(), (128 << 10, 64 << 10));
     fixture.write(&file, WriteAt::Offset(0), pattern(256 << 10), DIRECT).expect("written");
     assert_eq!(fixture.ost().take("write").len(), 4);
@@ -38,7 +38,7 @@ fn rpcs_are_as_large_as_operators_allow() {
 fn without_checksums_none_is_sent_and_none_looked_at() {
     let fixture = Fixture::new(1 << 20);
     let (file, target) = (fixture.file(1), fixture.osts.ost(0).expect("there"));
-    target.set_checksums(false);
+    target.settings.checksums.set(false);
     fixture.ost().script.lock().garble = 2;
     fixture.write(&file, WriteAt::Offset(0), pattern(100), DIRECT).expect("written");
     assert_eq!(fixture.read(&file, 0, 100, DIRECT), Ok(pattern(100)));
@@ -52,7 +52,7 @@ fn without_checksums_none_is_sent_and_none_looked_at() {
 fn data_is_sent_again_as_often_as_operators_allow() {
     let fixture = Fixture::new(1 << 20);
     let (file, target) = (fixture.file(1), fixture.osts.ost(0).expect("there"));
-    target.set_resends(1);
+    target.settings.resends.set(1);
     fixture.ost().script.lock().garble = 2;
     assert!(fixture.write(&file, WriteAt::Offset(0), pattern(9), DIRECT).is_err());
     assert_eq!(fixture.ost().take("write").len(), 2);
@@ -93,14 +93,14 @@ fn unused_grant_is_returned() {
     let flags = FakeOst::agreed(0).flags | ConnectFlags::GRANT_SHRINK;
     fixture.osts.connected(0, &ObdConnectData { flags, ..FakeOst::agreed(8 << 20) });
     assert_eq!(look(1100), (0, 8 << 20));
-    target.set_shrinks_grant(false);
+    target.settings.shrinks.set(false);
     assert_eq!(look(200), (0, 8 << 20));
-    target.set_shrinks_grant(true);
+    target.settings.shrinks.set(true);
     assert_eq!(look(0), (1, keep));
     assert_eq!(look(2000), (0, keep), "there is no more");
     // A write uses it, and the next look is later.
     fixture.osts.connected(0, &ObdConnectData { flags, ..FakeOst::agreed(8 << 20) });
-    target.set_shrink_interval(10);
+    target.settings.shrink_interval.set(10);
     let file = fixture.file(1);
     fixture.wait(Duration::from_secs(9));
     fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
@@ -169,7 +169,7 @@ fn data_goes_with_the_checksum_that_operators_choose() {
     let both = Checksum::OFFERED;
     fixture.osts.connected(0, &ObdConnectData { cksum_types: both, ..FakeOst::agreed(1 << 20) });
     let ways = |is_on: bool| {
-        target.set_checksums(is_on);
+        target.settings.checksums.set(is_on);
         fixture.write(&file, WriteAt::Offset(0), pattern(100), DIRECT).expect("written");
         assert_eq!(fixture.read(&file, 0, 100, DIRECT), Ok(pattern(100)));
         let ways = fixture.ost().take_ways();
@@ -193,7 +193,7 @@ fn small_data_goes_inside_the_messages_as_far_as_operators_allow() {
         (8 << 10, 8 << 10, true),
         (0, 1, false),
     ] {
-        target.set_short_io_bytes(allowed);
+        target.settings.short_io_bytes.set(allowed);
         fixture.write(&file, WriteAt::Offset(0), pattern(length), DIRECT).expect("written");
         assert_eq!(fixture.read(&file, 0, length as u32, DIRECT), Ok(pattern(length)));
         let ways = fixture.ost().take_ways();

@@ -320,7 +320,7 @@ fn garbled_data_is_kept_where_operators_want_it() {
     let target = fixture.osts.ost(0).expect("there");
     let garble = || fixture.ost().script.lock().garble = 1;
     for wanted in [false, true] {
-        target.set_dumps(wanted);
+        target.settings.dumps.set(wanted);
         garble();
         fixture.write(&file, WriteAt::Offset(50), pattern(100), DIRECT).expect("written");
         garble();

@@ -37,9 +37,9 @@ impl FileSystem {
 
     /// `who` has looked a name up that is there, and that neither was asked for ahead nor known.
     fn note_lookup(&self, who: &Credentials, parent: &Arc<Inode>, name: &Name, child: &Inode) {
-        let settings = self.0.settings.ahead();
+        let settings = &self.0.settings.ahead;
         let counts = name.as_bytes().last().is_some_and(u8::is_ascii_digit);
-        if settings.max() == 0 || !counts && self.0.ahead.is_idle() {
+        if settings.max.get() == 0 || !counts && self.0.ahead.is_idle() {
             return;
         }
         let (place, file_type) = ((parent.node(), name), child.file_type());
@@ -85,18 +85,18 @@ impl FileSystem {
         handle: Option<FileHandle>,
         names: NamesAhead,
     ) {
-        let settings = self.0.settings.ahead();
+        let settings = &self.0.settings.ahead;
         let Some(directory) = self.0.inodes.pin_node(directory.node()) else { return };
-        let window = settings.min().min(settings.max());
+        let window = settings.min.get().min(settings.max.get());
         let run = Run::new(directory.node(), who.pid, handle, window);
-        if !self.0.ahead.begin(&run, settings.running_max()) {
+        if !self.0.ahead.begin(&run, settings.running_max.get()) {
             return;
         }
         settings.begun(matches!(names, NamesAhead::Listing(_)));
         let (files, who) = (self.clone(), who.clone());
         let going = async move {
             files.keep_ahead(&run, &Arc::new(directory), &who, names).await;
-            files.0.settings.ahead().ended(run.end());
+            files.0.settings.ahead.ended(run.end());
             files.0.ahead.remove(&run);
         };
         self.0.meta.world.tasks.spawn("stat ahead", Box::pin(going));
@@ -110,9 +110,9 @@ impl FileSystem {
         who: &Credentials,
         mut names: NamesAhead,
     ) {
-        let (settings, clock) = (self.0.settings.ahead(), &*self.0.meta.world.clock);
+        let (settings, clock) = (&self.0.settings.ahead, &*self.0.meta.world.clock);
         loop {
-            let batch = self.0.batch_max(directory).clamp(1, settings.max().max(1));
+            let batch = self.0.batch_max(directory).clamp(1, settings.max.get().max(1));
             let Some(room) = run.room(batch, clock, settings.patience()).await else {
                 match run.is_exhausted() {
                     true => break,
@@ -172,7 +172,7 @@ impl Mounted {
         let (run, asked) = self.ahead.take(directory.node(), name)?;
         let clock = &*self.meta.world.clock;
         let found = asked.wait(clock, clock.now() + NAME_PATIENCE).await;
-        run.note_used(clock.now(), found.is_some(), self.settings.ahead().max());
+        run.note_used(clock.now(), found.is_some(), self.settings.ahead.max.get());
         Some(found)
     }
 

@@ -141,7 +141,7 @@ impl Mounted {
     /// Names that a batch to the MDT of a directory may have; 0 if it takes none.
     fn batch_max(&self, directory: &Inode) -> usize {
         let takes = self.meta.known_mdt(directory.fid).is_some_and(|mdt| mdt.takes_batches());
-        if takes { self.settings.ahead().batch_max() } else { 0 }
+        if takes { self.settings.ahead.batch_max.get() } else { 0 }
     }
 
     async fn find_each(
@@ -168,7 +168,7 @@ impl Mounted {
         inodes: impl Iterator<Item = &Pin>,
         until: Instant,
     ) {
-        if !self.settings.ahead().asks_sizes() {
+        if !self.settings.ahead.asks_sizes.get() {
             return;
         }
         let lacking: Vec<&Pin> = inodes.filter(|inode| lacks_size(inode)).collect();

@@ -37,7 +37,7 @@ impl Fixture {
     }
 
     fn counts(&self) -> AheadCounts {
-        self.files.settings().ahead().counts()
+        self.files.settings().ahead.counts()
     }
 
     fn close(&self, handle: FileHandle) {
@@ -81,7 +81,7 @@ fn names_are_asked_ahead_of_a_program_that_looks_at_what_it_lists() {
 fn a_window_begins_small_and_grows_with_hits_to_what_operators_allow() {
     let fixture = Fixture::new();
     let directory = Directory::serve(&fixture, numbered(1000), false);
-    fixture.files.settings().ahead().set_max(40);
+    fixture.files.settings().ahead.max.set(40);
     fixture.first_names(fixture.open_root());
     fixture.look("file.0");
     assert_eq!(names_in(&directory.asked()), 1 + 8, "statahead_min");
@@ -168,7 +168,7 @@ fn there_are_no_more_runs_than_operators_allow() {
     for (runs_max, runs) in [(0, 0), (1, 1)] {
         let fixture = Fixture::new();
         Directory::serve(&fixture, numbered(100), false);
-        fixture.files.settings().ahead().set_running_max(runs_max);
+        fixture.files.settings().ahead.running_max.set(runs_max);
         fixture.first_names(fixture.open_root());
         fixture.look("file.0");
         assert_eq!(fixture.files.0.ahead.runs().len(), runs);
@@ -219,7 +219,7 @@ fn nothing_is_guessed_of_names_that_are_not_there_or_where_operators_forbid_it()
         let fixture = Fixture::new();
         let names = if forbids { numbered(50) } else { Vec::new() };
         let directory = Directory::serve(&fixture, names, false);
-        fixture.files.settings().ahead().set_guesses_names(!forbids);
+        fixture.files.settings().ahead.guesses_names.set(!forbids);
         for name in numbered(50) {
             assert_eq!(fixture.look(&name).is_some(), forbids);
         }

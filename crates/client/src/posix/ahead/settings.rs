@@ -1,7 +1,9 @@
 //! What operators set of stat-ahead (`llite.*.statahead_*`), and what it counts.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use sheen_types::Setting;
 
 use super::numbers::Thresholds;
 use super::run::RunCounts;
@@ -23,15 +25,25 @@ const FNAME_MATCH_HIT: u32 = 4;
 
 /// The settings of one mount.
 pub struct AheadSettings {
-    max: AtomicUsize,
-    min: AtomicUsize,
-    batch_max: AtomicUsize,
-    running_max: AtomicUsize,
-    timeout: AtomicU64,
-    asks_sizes: AtomicBool,
-    guesses_names: AtomicBool,
-    predict_hit: AtomicU32,
-    match_hit: AtomicU32,
+    /// Names that a run is ahead at most (`statahead_max`); with 0 nothing is asked ahead, and names are listed without a
+    /// look at what they stand for.
+    pub max: Setting<usize>,
+    /// Names that a run is ahead at first (`statahead_min`).
+    pub min: Setting<usize>,
+    /// Names in one request at most (`statahead_batch_max`); with 0 or 1 each has its own.
+    pub batch_max: Setting<usize>,
+    /// Runs at once at most (`statahead_running_max`).
+    pub running_max: Setting<usize>,
+    /// A run ends when none of its names was used for so many seconds (`statahead_timeout`).
+    pub timeout: Setting<u64>,
+    /// Whether OSTs are asked for sizes, too (`statahead_agl`).
+    pub asks_sizes: Setting<bool>,
+    /// Whether names are guessed that count on (`enable_statahead_fname`).
+    pub guesses_names: Setting<bool>,
+    /// After so many numbered names it is looked whether they are in order (`statahead_fname_predict_hit`).
+    pub predict_hit: Setting<u32>,
+    /// After so many in order the next are guessed (`statahead_fname_match_hit`).
+    pub match_hit: Setting<u32>,
     counts: Counters,
 }
 
@@ -68,136 +80,35 @@ pub struct AheadCounts {
 impl Default for AheadSettings {
     fn default() -> Self {
         Self {
-            max: AtomicUsize::new(MAX),
-            min: AtomicUsize::new(MIN),
-            batch_max: AtomicUsize::new(BATCH_MAX),
-            running_max: AtomicUsize::new(RUNNING_MAX),
-            timeout: AtomicU64::new(TIMEOUT),
-            asks_sizes: AtomicBool::new(true),
-            guesses_names: AtomicBool::new(true),
-            predict_hit: AtomicU32::new(FNAME_PREDICT_HIT),
-            match_hit: AtomicU32::new(FNAME_MATCH_HIT),
+            max: Setting::new(MAX),
+            min: Setting::new(MIN),
+            batch_max: Setting::new(BATCH_MAX),
+            running_max: Setting::new(RUNNING_MAX),
+            timeout: Setting::new(TIMEOUT),
+            asks_sizes: Setting::new(true),
+            guesses_names: Setting::new(true),
+            predict_hit: Setting::new(FNAME_PREDICT_HIT),
+            match_hit: Setting::new(FNAME_MATCH_HIT),
             counts: Counters::default(),
         }
     }
 }
 
 impl AheadSettings {
-    /// Names that a run is ahead at most (`statahead_max`); with 0 nothing is asked ahead, and names are listed without a
-    /// look at what they stand for.
-    #[must_use]
-    pub fn max(&self) -> usize {
-        self.max.load(Ordering::Relaxed)
-    }
-
-    /// Sets the names that a run is ahead at most (`statahead_max`).
-    pub fn set_max(&self, count: usize) {
-        self.max.store(count, Ordering::Relaxed);
-    }
-
-    /// Names that a run is ahead at first (`statahead_min`).
-    #[must_use]
-    pub fn min(&self) -> usize {
-        self.min.load(Ordering::Relaxed)
-    }
-
-    /// Sets the names that a run is ahead at first (`statahead_min`).
-    pub fn set_min(&self, count: usize) {
-        self.min.store(count, Ordering::Relaxed);
-    }
-
-    /// Names in one request at most (`statahead_batch_max`); with 0 or 1 each has its own.
-    #[must_use]
-    pub fn batch_max(&self) -> usize {
-        self.batch_max.load(Ordering::Relaxed)
-    }
-
-    /// Sets the names in one request at most (`statahead_batch_max`).
-    pub fn set_batch_max(&self, count: usize) {
-        self.batch_max.store(count, Ordering::Relaxed);
-    }
-
-    /// Runs at once at most (`statahead_running_max`).
-    #[must_use]
-    pub fn running_max(&self) -> usize {
-        self.running_max.load(Ordering::Relaxed)
-    }
-
-    /// Sets the runs at once at most (`statahead_running_max`).
-    pub fn set_running_max(&self, count: usize) {
-        self.running_max.store(count, Ordering::Relaxed);
-    }
-
-    /// A run ends when none of its names was used for so many seconds (`statahead_timeout`).
-    #[must_use]
-    pub fn timeout(&self) -> u64 {
-        self.timeout.load(Ordering::Relaxed)
-    }
-
-    /// Sets after how many seconds without a use a run ends (`statahead_timeout`).
-    pub fn set_timeout(&self, seconds: u64) {
-        self.timeout.store(seconds, Ordering::Relaxed);
-    }
-
     pub(super) fn patience(&self) -> Duration {
-        Duration::from_secs(self.timeout())
-    }
-
-    /// Whether OSTs are asked for sizes, too (`statahead_agl`).
-    #[must_use]
-    pub fn asks_sizes(&self) -> bool {
-        self.asks_sizes.load(Ordering::Relaxed)
-    }
-
-    /// Sets whether OSTs are asked for sizes, too (`statahead_agl`).
-    pub fn set_asks_sizes(&self, on: bool) {
-        self.asks_sizes.store(on, Ordering::Relaxed);
-    }
-
-    /// Whether names are guessed that count on (`enable_statahead_fname`).
-    #[must_use]
-    pub fn guesses_names(&self) -> bool {
-        self.guesses_names.load(Ordering::Relaxed)
-    }
-
-    /// Sets whether names are guessed that count on (`enable_statahead_fname`).
-    pub fn set_guesses_names(&self, on: bool) {
-        self.guesses_names.store(on, Ordering::Relaxed);
-    }
-
-    /// After so many numbered names it is looked whether they are in order (`statahead_fname_predict_hit`).
-    #[must_use]
-    pub fn predict_hit(&self) -> u32 {
-        self.predict_hit.load(Ordering::Relaxed)
-    }
-
-    /// Sets after how many numbered names it is looked whether they are in order
-    /// (`statahead_fname_predict_hit`).
-    pub fn set_predict_hit(&self, count: u32) {
-        self.predict_hit.store(count, Ordering::Relaxed);
-    }
-
-    /// After so many in order the next are guessed (`statahead_fname_match_hit`).
-    #[must_use]
-    pub fn match_hit(&self) -> u32 {
-        self.match_hit.load(Ordering::Relaxed)
-    }
-
-    /// Sets after how many names in order the next are guessed (`statahead_fname_match_hit`).
-    pub fn set_match_hit(&self, count: u32) {
-        self.match_hit.store(count, Ordering::Relaxed);
+        Duration::from_secs(self.timeout.get())
     }
 
     pub(super) fn thresholds(&self) -> Option<Thresholds> {
-        let (seen, in_order) = (self.predict_hit(), self.match_hit());
-        self.guesses_names().then_some(Thresholds { seen, in_order })
+        let (seen, in_order) = (self.predict_hit.get(), self.match_hit.get());
+        self.guesses_names.get().then_some(Thresholds { seen, in_order })
     }
 
     /// A run was begun, of a listing or of guesses.
     pub(super) fn begun(&self, is_of_listing: bool) {
         let counts = &self.counts;
         counts.total.fetch_add(1, Ordering::Relaxed);
-        counts.agl.fetch_add(u64::from(self.asks_sizes()), Ordering::Relaxed);
+        counts.agl.fetch_add(u64::from(self.asks_sizes.get()), Ordering::Relaxed);
         let by = if is_of_listing { &counts.list } else { &counts.fname };
         by.fetch_add(1, Ordering::Relaxed);
     }

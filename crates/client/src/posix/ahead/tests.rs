@@ -62,7 +62,7 @@ fn an_mdt_that_refuses_a_batch_whole_is_sent_no_other() {
     let fixture = Fixture::new();
     let directory = Directory::serve(&fixture, numbered(20), false);
     directory.refuse_batches(Errno::EROFS);
-    fixture.files.settings().ahead().set_running_max(0);
+    fixture.files.settings().ahead.running_max.set(0);
     let handle = fixture.open_root();
     let listed = fixture.list(handle, START, 10);
     assert_eq!(kept(&listed), 10);
@@ -77,7 +77,7 @@ fn an_mdt_that_refuses_a_batch_whole_is_sent_no_other() {
 fn only_names_that_there_is_room_for_are_asked_for() {
     let fixture = Fixture::new();
     let directory = Directory::serve(&fixture, numbered(200), false);
-    fixture.files.settings().ahead().set_running_max(0);
+    fixture.files.settings().ahead.running_max.set(0);
     let handle = fixture.open_root();
     let listed = fixture.list(handle, START, 10);
     assert_eq!(names_of(&listed), numbered(10));
@@ -98,7 +98,7 @@ fn names_go_in_requests_as_large_as_operators_say() {
     for (batch_max, wanted) in [(1024, vec![100]), (30, vec![30, 30, 30, 10]), (0, vec![])] {
         let fixture = Fixture::new();
         let directory = Directory::serve(&fixture, numbered(100), false);
-        fixture.files.settings().ahead().set_batch_max(batch_max);
+        fixture.files.settings().ahead.batch_max.set(batch_max);
         assert_eq!(kept(&fixture.list(fixture.open_root(), START, 100)), 100);
         let asked = directory.asked();
         let alone = if wanted.is_empty() { 100 } else { 0 };
@@ -137,7 +137,7 @@ fn sizes_come_along_unless_operators_do_not_want_them() {
     for asks_sizes in [true, false] {
         let fixture = Fixture::new();
         Directory::serve(&fixture, numbered(30), true);
-        fixture.files.settings().ahead().set_asks_sizes(asks_sizes);
+        fixture.files.settings().ahead.asks_sizes.set(asks_sizes);
         let handle = fixture.open_root();
         let glimpses = || {
             let files: Vec<_> = fixture.data.files.lock().values().cloned().collect();

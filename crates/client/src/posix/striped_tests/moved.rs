@@ -212,3 +212,143 @@ fn what_is_listed_and_not_looked_up_does_not_take_the_place_of_a_directory_that_
     let same = files.entry_unseen(&root, &d, &listed(BEFORE)).expect("it is the same");
     assert_eq!(same.node, known.node);
 }
+
+/// So many questions are refused: what looks a name up makes 24 before it gives up, and then 6 more are made.
+const REFUSALS: [u32; 3] = [5, 25, 29];
+
+/// A call that changes names of a directory, which has moved.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Mkdir,
+    Symlink,
+    Mknod,
+    OpenCreate,
+    Link,
+    Unlink,
+    Rmdir,
+    RenameFrom,
+    RenameInto,
+    RenameWithin,
+}
+
+impl Change {
+    async fn run(
+        self,
+        files: crate::posix::FileSystem,
+        who: Credentials,
+        node: NodeId,
+        file: NodeId,
+    ) -> Result<(), Errno> {
+        let (there, new) = (name("there"), name("new"));
+        let replace = RenameMode::Replace;
+        let make = |new: NewNode| async {
+            files.make_node(&who, node, &name("new"), 0o755, new).await.map(drop)
+        };
+        match self {
+            Self::Mkdir => make(NewNode::Directory).await,
+            Self::Symlink => make(NewNode::Symlink((*b"there").into())).await,
+            Self::Mknod => {
+                make(NewNode::Node { file_type: crate::types::FileType::Fifo, rdev: 0 }).await
+            }
+            Self::OpenCreate => {
+                let flags = OpenFlags(1 | OpenFlags::EXCLUSIVE);
+                files.open_create(&who, node, &new, 0o644, flags).await.map(drop)
+            }
+            Self::Link => files.link(&who, file, node, &new).await.map(drop),
+            Self::Unlink => files.unlink(&who, node, &there).await,
+            Self::Rmdir => files.rmdir(&who, node, &there).await,
+            Self::RenameFrom => {
+                files.rename(&who, (node, &there), (NodeId::ROOT, &new), replace).await
+            }
+            Self::RenameInto => {
+                files.rename(&who, (NodeId::ROOT, &name("file")), (node, &new), replace).await
+            }
+            Self::RenameWithin => files.rename(&who, (node, &there), (node, &new), replace).await,
+        }
+    }
+
+    /// What is in the directory after it.
+    fn leaves(self) -> &'static [&'static str] {
+        match self {
+            Self::Unlink | Self::Rmdir | Self::RenameFrom => &[],
+            Self::RenameWithin => &["new"],
+            _ => &["new", "there"],
+        }
+    }
+
+    fn goes_on_where_the_directory_is(self) {
+        REFUSALS.into_iter().for_each(|refusals| self.goes_on_after(refusals));
+    }
+
+    /// Makes it as the directory has moved, and the directory above refuses so many questions for its name.
+    fn goes_on_after(self, refusals: u32) {
+        let (bench, known) = Bench::in_one_piece();
+        let file = (5, Fid::new(0x2_0000_0401, 50), FILE);
+        {
+            let mut cluster = bench.cluster.lock();
+            cluster.former = vec![BEFORE];
+            let root = cluster.directories.get_mut(&Fid::ROOT).expect("the root");
+            root.insert("file".to_owned(), file);
+        }
+        let file = entry(bench.look_up(NodeId::ROOT, "file")).node;
+        bench.has_moved(BEFORE, MASTER, 4);
+        let stripe = {
+            let mut cluster = bench.cluster.lock();
+            let stripe = cluster.stripes()[0];
+            let there = (7, Fid::new(0x2_4000_0401, 51), FILE);
+            cluster.directories.insert(stripe, Names::from([("there".to_owned(), there)]));
+            cluster.refused = refusals;
+            stripe
+        };
+        let node = known.node;
+        let done =
+            bench.run(move |files, who| async move { self.run(files, who, node, file).await });
+        let refused = bench.cluster.lock().refused;
+        assert_eq!((done, refused), (Ok(()), 0), "{self:?} {refusals}");
+        let cluster = bench.cluster.lock();
+        let left: Vec<&str> = cluster.directories[&stripe].keys().map(|it| &it[..]).collect();
+        assert_eq!(left, self.leaves());
+    }
+}
+
+#[test]
+fn a_directory_is_made_where_its_parent_is_that_moved_for_longer_than_the_call_asks() {
+    Change::Mkdir.goes_on_where_the_directory_is();
+}
+
+#[test]
+fn a_symbolic_link_is_made_where_its_parent_is_that_moved_for_longer_than_the_call_asks() {
+    Change::Symlink.goes_on_where_the_directory_is();
+}
+
+#[test]
+fn a_pipe_is_made_where_its_parent_is_that_moved_for_longer_than_the_call_asks() {
+    Change::Mknod.goes_on_where_the_directory_is();
+}
+
+#[test]
+fn a_new_file_is_opened_where_its_parent_is_that_moved_for_longer_than_the_call_asks() {
+    Change::OpenCreate.goes_on_where_the_directory_is();
+}
+
+#[test]
+fn a_file_is_linked_into_where_a_directory_is_that_moved_for_longer_than_the_call_asks() {
+    Change::Link.goes_on_where_the_directory_is();
+}
+
+#[test]
+fn a_file_is_removed_where_its_parent_is_that_moved_for_longer_than_the_call_asks() {
+    Change::Unlink.goes_on_where_the_directory_is();
+}
+
+#[test]
+fn a_directory_is_removed_where_its_parent_is_that_moved_for_longer_than_the_call_asks() {
+    Change::Rmdir.goes_on_where_the_directory_is();
+}
+
+#[test]
+fn a_file_is_renamed_where_its_parents_are_that_moved_for_longer_than_the_call_asks() {
+    Change::RenameFrom.goes_on_where_the_directory_is();
+    Change::RenameInto.goes_on_where_the_directory_is();
+    Change::RenameWithin.goes_on_where_the_directory_is();
+}

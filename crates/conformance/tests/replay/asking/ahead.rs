@@ -22,7 +22,7 @@ pub(super) async fn mixed(it: &Caller, _: &Script) -> Result<(), Errno> {
     let w = it.look_up(NodeId::ROOT, "w").await?;
     let directory = it.look_up(w, "sa3").await?;
     for sizes in [true, false] {
-        it.files.settings().ahead().set_asks_sizes(sizes);
+        it.files.settings().ahead.asks_sizes.set(sizes);
         let names = it.list_long(directory).await?;
         // Files, links, directories.
         let of = |kind| names.iter().filter(|(_, found)| found.mode >> 12 == kind).count();
