@@ -88,6 +88,8 @@ pub(crate) fn run(options: &Options) -> Outcome {
 
 /// Seeds that show faults which docs/CONFORMANCE.md names and that are not mended yet.
 const KNOWN: &[u64] = &[];
+/// The same of seeds with several MDTs, by their number of MDTs; those that move directories.
+const KNOWN_SEVERAL: &[(u16, u64)] = &[(3, 127)];
 
 /// As many seeds as fit; what was reached is printed.
 pub(crate) fn test(long: bool) -> Outcome {
@@ -113,10 +115,15 @@ pub(crate) fn test(long: bool) -> Outcome {
 fn several_mdts(long: bool) -> Outcome {
     for (mdts, seeds) in SEVERAL_MDTS {
         let count = seeds * SEVERAL_TIMES[usize::from(long)] / 2;
+        let known = KNOWN_SEVERAL.iter().filter(|(of, _)| *of == mdts);
+        let known: Vec<_> = known.map(|(_, seed)| seed.to_string()).collect();
         let mdts = mdts.to_string();
         for (first, moves) in [(0, &[][..]), (count, &["--moves"])] {
             let mut command = program(first, count, SEVERAL_MINUTES)?;
             command.args(["--mdts", &mdts]).args(moves);
+            for seed in known.iter().filter(|_| !moves.is_empty()) {
+                command.args(["--known", seed]);
+            }
             run_naming(command)?;
         }
     }

@@ -138,7 +138,10 @@ pub(crate) async fn finish(sim: &Arc<Sim>) -> Result<(), String> {
     nothing_is_open(sim).await?;
     several_mdts::nothing_is_left(sim).await?;
     let last = sim.cluster.clients.len() - 1;
+    sim.look_for_evictions();
     for (number, client) in sim.cluster.clients[..last].iter().enumerate() {
+        // It goes in order, which the next look must not take for what other clients' exports were evicted for.
+        sim.evicted.lock().ends(client.nid);
         let stopping = Arc::clone(client);
         within(sim, format!("client {number} unmounts"), async move { stopping.stop().await })
             .await?;

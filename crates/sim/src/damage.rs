@@ -120,7 +120,7 @@ pub(crate) async fn inject(sim: &Arc<Sim>, end: Instant) {
     for _ in 0..=sim.more_random().below(DAMAGED_MAX) {
         let pause = sim.more_random().below(PAUSE_MAX.as_millis() as u64);
         sim.sleep(faults::PEACE + Duration::from_millis(pause)).await;
-        if sim.now() + faults::QUIET > end {
+        if faults::are_over(sim, end) {
             return;
         }
         sim.breaks();

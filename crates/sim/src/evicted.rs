@@ -47,19 +47,19 @@ impl Seen {
 pub(crate) struct Evicted {
     targets: BTreeMap<String, Seen>,
     nids: BTreeMap<String, Nid>,
-    /// UUIDs of processes that died.
-    dead: BTreeSet<String>,
+    /// UUIDs of processes that died, or are about to unmount.
+    ended: BTreeSet<String>,
     since: BTreeMap<Writer, Instant>,
     /// When the MDT was started last.
     mdt_started: Instant,
 }
 
 impl Evicted {
-    /// A client's process has died: its later evictions do not matter.
-    pub(crate) fn died(&mut self, nid: Nid) {
+    /// A client's process has died, or unmounts: its later evictions do not matter.
+    pub(crate) fn ends(&mut self, nid: Nid) {
         let of_it = self.nids.iter().filter(|(_, at)| **at == nid);
         let uuids: Vec<String> = of_it.map(|(uuid, _)| uuid.clone()).collect();
-        self.dead.extend(uuids);
+        self.ended.extend(uuids);
     }
 
     /// Whether the MDT may still be recovering.
@@ -136,7 +136,7 @@ impl Sim {
         let now = self.now();
         let client = {
             let evicted = &mut *self.evicted.lock();
-            if evicted.dead.contains(uuid) {
+            if evicted.ended.contains(uuid) {
                 return;
             }
             let Some(nid) = evicted.nids.get(uuid) else { return };

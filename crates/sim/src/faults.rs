@@ -14,8 +14,11 @@ use crate::run::Sim;
 use crate::several_mdts;
 use crate::work;
 
-/// The last faults end so long before the work does.
-pub(crate) const QUIET: Duration = Duration::from_secs(150);
+/// The last faults begin so long before the work ends: recovery, and evictions that clients have yet to learn of, are over by
+/// then, and what is wrong since then is seen by operations.
+const QUIET: Duration = Duration::from_secs(150);
+/// Runs that are shorter have faults in their first two thirds: their operations and the checks wait for recovery in the end.
+const LONG: Duration = Duration::from_secs(240);
 /// The first files are made without faults.
 pub(crate) const PEACE: Duration = Duration::from_secs(15);
 /// Longest pause between two faults.
@@ -31,12 +34,24 @@ const RARE_ERROR: u64 = 30;
 /// What a disk that is slow takes for one job.
 const SLOW_DISK: Duration = Duration::from_millis(1500);
 
+/// Whether no more faults begin in a run that ends then.
+pub(crate) fn are_over(sim: &Sim, end: Instant) -> bool {
+    are_over_in(sim, Duration::ZERO, end)
+}
+
+/// The same after `time` from now.
+pub(crate) fn are_over_in(sim: &Sim, time: Duration, end: Instant) -> bool {
+    let length = sim.length();
+    let quiet = if length < LONG { length / 3 } else { QUIET };
+    sim.now() + time + quiet > end
+}
+
 /// Lets things fail.
 pub(crate) async fn inject(sim: &Arc<Sim>, end: Instant) {
     sim.sleep(PEACE).await;
     loop {
         sim.sleep(part(sim, PAUSE_MAX)).await;
-        if sim.now() + QUIET > end {
+        if are_over(sim, end) {
             return;
         }
         sim.breaks();

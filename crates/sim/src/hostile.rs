@@ -118,13 +118,13 @@ impl Process {
 pub(crate) async fn attack(sim: &Arc<Sim>, end: Instant) {
     sim.sleep(faults::PEACE).await;
     let random = SeededRandom::new(sim.more_random().draw());
-    while sim.now() + faults::QUIET < end {
+    while !faults::are_over(sim, end) {
         let process = Process::start(sim).await;
         let known = Arc::clone(&process.known);
         let mut requests = Requests::new(SeededRandom::new(random.draw()), known, RANGE);
         sim.say("FAULT: a hostile node attacks");
         sim.breaks();
-        while sim.now() + faults::QUIET < end && random.below(DIES_ONE_IN) > 0 {
+        while !faults::are_over(sim, end) && random.below(DIES_ONE_IN) > 0 {
             process.leak(sim);
             for _ in 0..=random.below(BURST) {
                 let packet = requests.next_packet();

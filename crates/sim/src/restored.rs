@@ -159,7 +159,8 @@ pub(crate) async fn inject(sim: &Arc<Sim>, end: Instant) {
     let age = AGE_MIN + part(AGE_MAX - AGE_MIN);
     let is_refused = random.below(3) == 0;
     let time = part(if is_refused { LONG_MAX } else { DOWN_MAX });
-    if sim.now() + age + time + faults::QUIET > end || !sim.cluster.servers[number].is_serving() {
+    let is_late = faults::are_over_in(sim, age + time, end);
+    if is_late || !sim.cluster.servers[number].is_serving() {
         return;
     }
     sim.breaks();

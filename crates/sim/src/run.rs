@@ -446,6 +446,11 @@ impl Sim {
         record.working.retain(|_, by| *by != client);
     }
 
+    /// How long clients work.
+    pub(crate) fn length(&self) -> Duration {
+        Duration::from_secs(60 * self.options.minutes)
+    }
+
     /// Evictions are right until a while after something that lasts for `time` from now.
     pub(crate) fn allow_evictions(&self, time: Duration) {
         let until = self.now() + time + EVICTS_WITHIN;
@@ -484,7 +489,7 @@ impl Sim {
     /// A client's process has died, with all that it had not flushed.
     pub(crate) fn client_died(&self, number: Writer) {
         self.forget_operations(number);
-        self.evicted.lock().died(self.cluster.clients[usize::from(number)].nid);
+        self.evicted.lock().ends(self.cluster.clients[usize::from(number)].nid);
         let mut model = self.model.lock();
         model.files.lose(Some(number));
         model.logs.lose(Some(number));
@@ -627,7 +632,7 @@ async fn drive_all(sim: Arc<Sim>) -> Result<(), String> {
     for number in 0..clients {
         work::start_client(&sim, number as Writer);
     }
-    let end = sim.now() + Duration::from_secs(60 * sim.options.minutes);
+    let end = sim.now() + sim.length();
     if sim.options.faults {
         for _ in 0..1 + sim.random().below(FAULTS_AT_ONCE) {
             let injecting = Arc::clone(&sim);

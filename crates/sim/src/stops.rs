@@ -34,7 +34,7 @@ pub(crate) async fn inject(sim: &Arc<Sim>, end: Instant) {
     sim.sleep(faults::PEACE).await;
     loop {
         sim.sleep(part(sim, PAUSE_MAX)).await;
-        if sim.now() + faults::QUIET > end {
+        if faults::are_over(sim, end) {
             return;
         }
         sim.breaks();
