@@ -62,9 +62,6 @@ pub const NETWORK: &str = "network";
 pub const ECHO: &str = "echo";
 /// Command of a server: a line on what makes no progress, and one on what fails; each may be empty.
 pub const STATE: &str = "state";
-/// Command of a server: a line on each target that is read-only since a commit of it failed. The number of its clients, a space,
-/// and what it is and why.
-pub const READ_ONLY: &str = "read_only";
 /// Command of a server: whether all its targets serve, [`IS_READY`] or [`STARTS`].
 pub const READY: &str = "ready";
 /// The answer to [`READY`] of one whose targets all serve.

@@ -103,7 +103,7 @@ impl Committer {
     pub(crate) fn fail(&self, what: &str, error: &StoreError) {
         let error = StoreError::Io(format!("the store is read-only: {what} failed: {error}"));
         tracing::error!(%error, "nothing more is changed until the target starts again: free space if its disk is full, \
-            then restart its server alone, while its clients stay mounted");
+            then restart its server");
         let is_first = self.failed.set(error.clone()).is_ok();
         {
             // Under the lock, so that no thread is between looking and waiting.

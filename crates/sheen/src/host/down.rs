@@ -8,7 +8,7 @@ use rustix::process::{Signal, kill_process};
 use sheen_fuse::KernelMount;
 
 use super::cluster::{Cluster, PATIENCE};
-use super::liveness::{self, Health, ReadOnly};
+use super::liveness::{self, Health};
 use super::orphans::Orphans;
 use super::progress::Progress;
 use super::{holders, mount, mount_source, other_mounts};
@@ -31,8 +31,8 @@ pub(crate) struct Down {
     /// Directory of the file system
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// Stop the mount and the server even if the mount is busy, they do not answer, or a target is read-only since a
-    /// commit failed: system calls in progress fail, and data that is not synced may be lost
+    /// Stop the mount and the server even if the mount is busy or they do not answer: system calls in progress fail, and
+    /// data that is not synced may be lost
     #[arg(long)]
     force: bool,
 }
@@ -61,9 +61,6 @@ pub(crate) fn down(options: &Down) -> Result<(), Fault> {
         (true, Health::Alive(_)) => health = Health::Hangs(String::new()),
         _ => {}
     }
-    if !is_still {
-        check_durable(&cluster, options.force)?;
-    }
     let mut left = None;
     if cluster.get("mount").is_some() {
         left = end_mount(&cluster, health, options.force)?;
@@ -85,17 +82,6 @@ pub(crate) fn down(options: &Down) -> Result<(), Fault> {
     }
     cluster.save()?;
     left.map_or(Ok(()), Err)
-}
-
-/// Refuses while clients have what a target's disk lacks since a commit failed: with their end it is lost, and if the server
-/// restarts first they send it again.
-fn check_durable(cluster: &Cluster, force: bool) -> Result<(), Fault> {
-    let Some(read_only) = ReadOnly::of(&cluster.server()) else { return Ok(()) };
-    if read_only.has_clients && !force {
-        return Err(read_only.keeps());
-    }
-    eprintln!("{}: {}", shown_path(&cluster.directory), read_only.loss());
-    Ok(())
 }
 
 /// Says which mounts stay that `up` did not make: they wait for the servers from now on.

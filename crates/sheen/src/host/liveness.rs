@@ -207,49 +207,6 @@ pub(super) fn server_health(daemon: &Daemon) -> Health {
     }
 }
 
-/// The targets of a server that are read-only since a commit of them failed, in words.
-pub(super) struct ReadOnly {
-    targets: String,
-    /// Whether clients are connected to them, which send again what is not durable when they start again.
-    pub(super) has_clients: bool,
-}
-
-impl ReadOnly {
-    /// Those of the server process `daemon`, if there are any. One that does not answer is not known to have any.
-    pub(super) fn of(daemon: &Daemon) -> Option<Self> {
-        let said = asked_server(daemon.pid()?, sheen_control::api::READ_ONLY).ok()?;
-        let ControlReply::Text(said) = said else { return None };
-        Self::read(&said)
-    }
-
-    fn read(said: &str) -> Option<Self> {
-        let lines: Vec<_> = said.lines().filter_map(|line| line.split_once(' ')).collect();
-        let targets: Vec<&str> = lines.iter().map(|(_, target)| *target).collect();
-        let has_clients = lines.iter().any(|(clients, _)| *clients != "0");
-        (!lines.is_empty()).then(|| Self { targets: targets.join("; "), has_clients })
-    }
-
-    /// The error where the file system is to be stopped: clients have what the disk lacks until they unmount.
-    pub(super) fn keeps(&self) -> Fault {
-        let text = format!(
-            "{}: unmounting now would lose what was not synced; free space if a disk is full, or mend it, then run `sheen up` \
-             as before: it restarts the server, and clients send all of that again; `sheen down --force` ends it without",
-            self.targets
-        );
-        Fault::new(Errno::EBUSY, text)
-    }
-
-    /// What is lost where it is stopped nevertheless.
-    pub(super) fn loss(&self) -> String {
-        format!("{}: what was not synced is lost", self.targets)
-    }
-
-    /// What `up` does about it.
-    pub(super) fn restart(&self) -> String {
-        format!("{}: restarting the server; clients send again what was not synced", self.targets)
-    }
-}
-
 /// The error for a server that hangs.
 pub(super) fn server_hangs(daemon: &Daemon, health: &Health) -> Fault {
     let what = if let Health::Hangs(what) = health { in_brackets(what) } else { String::new() };
@@ -398,22 +355,6 @@ mod tests {
         assert_eq!(health_of("", Some(false)), hangs("its connection to the kernel has ended"));
         assert!(late.hint() == ", pages are stuck" && Health::Dead.hint().is_empty());
         assert!(workers.hint().contains("does not answer (calls are read"));
-    }
-
-    #[test]
-    fn read_only_targets_are_named_in_one_line_with_what_helps() {
-        assert!(ReadOnly::read("").is_none(), "all take changes");
-        let alone = ReadOnly::read("0 fs-OST0000 is read-only for 7 s (no space)\n");
-        assert!(alone.is_some_and(|it| !it.has_clients), "nothing sends it again");
-        let said = "0 fs-MDT0000 is read-only for 9 s (x)\n2 fs-MDT0001 is read-only for 9 s (y)\n";
-        let both = ReadOnly::read(said).expect("two");
-        let fault = both.keeps();
-        let first =
-            "fs-MDT0000 is read-only for 9 s (x); fs-MDT0001 is read-only for 9 s (y): unmounting";
-        assert!(both.has_clients && fault.text.starts_with(first), "{}", fault.text);
-        assert!(!fault.text.contains("  ") && !fault.text.contains('\n'), "{}", fault.text);
-        assert!(fault.text.contains("`sheen up`") && fault.text.contains("`sheen down --force`"));
-        assert!(both.loss().ends_with("what was not synced is lost"));
     }
 
     #[test]

@@ -49,7 +49,6 @@ impl ServerControl {
             (api::ECHO.to_owned(), echo::command(&echo)),
             (api::SCRUB.to_owned(), scrub::command(&scrubs)),
             (api::STATE.to_owned(), server_state::command(&hosted)),
-            (api::READ_ONLY.to_owned(), server_state::read_only_command(&hosted)),
             (api::READY.to_owned(), readiness(&ready)),
             (api::ORIGIN.to_owned(), origin::of_server(mgs_nids, options.port, &hosted)),
         ]);

@@ -31,34 +31,6 @@ pub(super) fn command(running: &[Arc<HostedTarget>]) -> sheen_control::Command {
     })
 }
 
-/// The command that answers a line on each target that is read-only since a commit of it failed.
-pub(super) fn read_only_command(running: &[Arc<HostedTarget>]) -> sheen_control::Command {
-    let running = running.to_vec();
-    Box::new(move |_| {
-        let failed = running.iter().filter_map(|one| {
-            let target = &one.served.target;
-            let (time, why) = target.failure()?;
-            let said = read_only(target.name(), time, &why);
-            Some(format!("{} {said}{}\n", clients(target), lacking(target)))
-        });
-        Ok(failed.collect())
-    })
-}
-
-/// How many clients are connected that send again what is not durable; other MDTs are none.
-fn clients(target: &Target) -> usize {
-    let exports = target.exports();
-    exports.iter().filter(|it| !it.uuid().to_string().ends_with("-mdtlov_UUID")).count()
-}
-
-/// How many changes its disk lacks, if any; some that were refused may be counted.
-fn lacking(target: &Target) -> String {
-    match target.last_transno().0.saturating_sub(target.last_committed().0) {
-        0 => String::new(),
-        count => format!(", its disk lacks up to {count} changes"),
-    }
-}
-
 /// Adds a failure to what the command answers.
 fn with(said: String, failed: String) -> String {
     let between = if said.ends_with('\n') || failed.is_empty() { "" } else { "; " };
@@ -68,18 +40,15 @@ fn with(said: String, failed: String) -> String {
 /// That the store of a target takes no more changes, and what can be done about it.
 fn failure(target: &Target) -> Option<String> {
     let (time, why) = target.failure()?;
-    Some(with_advice(&read_only(target.name(), time, &why)))
-}
-
-fn with_advice(read_only: &str) -> String {
-    format!(
-        "{read_only}: free space if its disk is full, then restart its server alone, while its clients stay mounted \
-         (`sheen up`, or the server's service): they send again what is not synced"
-    )
+    Some(read_only(target.name(), time, &why))
 }
 
 fn read_only(name: &str, time: Duration, why: &str) -> String {
-    format!("{name} is read-only for {} s ({why})", time.as_secs())
+    format!(
+        "{name} is read-only for {} s ({why}): free space if its disk is full, then restart its server (`sheen down` \
+         and `sheen up`)",
+        time.as_secs()
+    )
 }
 
 /// What the command answers. A store that fails blocks nothing: its requests are answered with errors.
@@ -151,10 +120,8 @@ mod tests {
     fn a_store_that_takes_no_changes_is_named_with_what_helps() {
         let read_only = || read_only("lustre-OST0001", Duration::from_secs(70), "a commit failed");
         let said = with("\n".to_owned(), read_only());
-        assert_eq!(said, "\nlustre-OST0001 is read-only for 70 s (a commit failed)");
-        let advice = with_advice(&said);
-        assert!(advice.contains("): free space if") && advice.contains("restart its server alone"));
-        assert!(!advice.contains("  "), "{advice}");
+        assert!(said.starts_with("\nlustre-OST0001 is read-only for 70 s (a commit failed): free"));
+        assert!(said.contains("restart its server") && !said.contains("  "), "{said}");
         assert!(with("\na store fails".to_owned(), read_only()).contains("fails; lustre-OST0001"));
         assert_eq!(with("\n".to_owned(), String::new()), "\n");
     }

@@ -16,7 +16,7 @@ use sheen_types::{Errno, Nid, TargetKind};
 
 use super::cluster::{Cluster, MOUNT_OPTIONS, PATIENCE};
 use super::first_layout::FirstLayout;
-use super::liveness::{self, Health, ReadOnly};
+use super::liveness::{self, Health};
 use super::progress::Progress;
 use super::server::{Accept, OPENED_WITHIN};
 use super::undo::Undo;
@@ -332,9 +332,7 @@ fn report_lost_marks(cluster: &Cluster) {
 fn start_server(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), Fault> {
     let before = cluster.values.clone();
     remember(cluster, options)?;
-    if let Some(pid) = running_server(cluster)?
-        && !ends_read_only(cluster)
-    {
+    if let Some(pid) = running_server(cluster)? {
         if !cluster.sockets().exists() {
             let text = format!(
                 "{} is missing, and without it no client reaches its server, pid {}: run `sheen down` first",
@@ -367,15 +365,6 @@ fn start_server(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<
     undo.will_start();
     rediscovery::note(&cluster.mgt(), (nid, port), &cluster.targets())?;
     cluster.server().start(&server_arguments(cluster, nid, port))
-}
-
-/// Ends the server if a commit of a target of it failed, which is read-only until it starts again. Its clients stay, and send again
-/// what its disk lacks.
-fn ends_read_only(cluster: &Cluster) -> bool {
-    let Some(read_only) = ReadOnly::of(&cluster.server()) else { return false };
-    eprintln!("{}: {}", shown_path(&cluster.directory), read_only.restart());
-    cluster.server().stop(PATIENCE);
-    true
 }
 
 /// Keeps the options of `up` that hold for later starts of the server, too.

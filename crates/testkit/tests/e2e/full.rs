@@ -141,79 +141,6 @@ fn a_disk_that_other_writers_fill_at_once_loses_nothing_that_was_synced() {
     });
 }
 
-/// What an MDT has not on its disk clients send again, if its server alone restarts. An unmount before that would lose it.
-#[test]
-fn down_refuses_while_clients_keep_what_a_full_disk_lacks_and_up_makes_it_durable() {
-    on_a_small_disk("refused-down", |cluster| {
-        let (dir, filler) = (cluster.dir(), cluster.dir().join("filler"));
-        let place = dir.to_string_lossy();
-        let made = fail_a_commit(cluster, &filler)?;
-        let refused = cluster.run(&["down", "--dir", &place])?;
-        let is_said = |text: &str| refused.output.contains(text);
-        ensure(refused.status.code() == Some(Errno::BUSY.raw_os_error()), || {
-            refused.output.clone()
-        })?;
-        ensure(is_said(" is read-only for ") && is_said("run `sheen up`"), || {
-            refused.output.clone()
-        })?;
-        ensure(names_of(&made)?.len() == FILES, || "a refused down has unmounted".to_owned())?;
-        make_room(&dir, &filler)?;
-        cluster.up()?;
-        ensure(names_of(&made)?.len() == FILES, || "not all was sent again".to_owned())?;
-        cluster.down()?;
-        cluster.fsck()?;
-        cluster.up()?;
-        ensure(names_of(&made)?.len() == FILES, || "not all was durable".to_owned())?;
-        fs::remove_dir_all(&made).context("rm")?;
-
-        fail_a_commit(cluster, &filler)?;
-        let said = cluster.must(&["down", "--force", "--dir", &place])?;
-        ensure(said.contains("what was not synced is lost"), || said.clone())?;
-        make_room(&dir, &filler)
-    });
-}
-
-/// How many directories are made before the disk is full.
-const FILES: usize = 50;
-
-/// Makes directories and takes the room for their commit away; answers where they are.
-fn fail_a_commit(cluster: &Cluster, filler: &Path) -> Outcome<PathBuf> {
-    let status = || cluster.must(&["status", "--dir", &cluster.dir().to_string_lossy()]);
-    let large = bytes::content(4, 4000);
-    for round in 0..20 {
-        let made = cluster.mnt().join(format!("made-{round}"));
-        fs::create_dir(&made).context("mkdir")?;
-        let file = File::create_new(filler).context(filler.display())?;
-        let most = free(&cluster.dir()).saturating_sub(100 << 20);
-        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, most).context("fallocate")?;
-        for number in 0..FILES {
-            let path = made.join(number.to_string());
-            fs::create_dir(&path).context("mkdir")?;
-            rustix::fs::setxattr(&path, "user.big", &large, rustix::fs::XattrFlags::CREATE)
-                .context("setxattr")?;
-        }
-        take_rest(&file, most)?;
-        thread::sleep(Duration::from_secs(3));
-        if status()?.contains(" is read-only for ") {
-            return Ok(made);
-        }
-        make_room(&cluster.dir(), filler)?;
-        fs::remove_dir_all(&made).context("rm")?;
-    }
-    Err("no commit failed on a full disk".to_owned())
-}
-
-fn names_of(folder: &Path) -> Outcome<Vec<PathBuf>> {
-    let entries = fs::read_dir(folder).context(folder.display())?;
-    entries.map(|entry| Ok(entry.context("readdir")?.path())).collect()
-}
-
-fn make_room(dir: &Path, filler: &Path) -> Outcome {
-    fs::remove_file(filler).context("rm")?;
-    // A process that another test has just forked may have the file open until it executes its program.
-    wait_until("room on the disk", SOON, || free(dir) > 128 << 20)
-}
-
 /// Bytes that the disk at `path` has free.
 fn free(path: &Path) -> u64 {
     rustix::fs::statvfs(path).map_or(0, |disk| disk.f_bavail * disk.f_frsize)
@@ -221,13 +148,10 @@ fn free(path: &Path) -> u64 {
 
 /// Leaves not a single page of the disk to other writers.
 fn take_all(path: &Path) -> Outcome {
-    take_rest(&File::create_new(path).context(path.display())?, 0)
-}
-
-fn take_rest(file: &File, mut length: u64) -> Outcome {
-    let mut piece = 1 << 29;
+    let file = File::create_new(path).context(path.display())?;
+    let (mut length, mut piece) = (0, 1 << 29);
     while piece >= 4096 {
-        match rustix::fs::fallocate(file, FallocateFlags::empty(), length, piece) {
+        match rustix::fs::fallocate(&file, FallocateFlags::empty(), length, piece) {
             Ok(()) => length += piece,
             Err(Errno::NOSPC) => piece /= 2,
             Err(error) => return Err(format!("fallocate: {error}")),
