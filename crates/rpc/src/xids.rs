@@ -41,7 +41,7 @@ mod tests {
             assert!(all.iter().all(|xid| xid.0 % bulk_ops_count == 0), "{all:?}");
             assert!(all.is_sorted());
         }
-        let last = Xid(0x6b0a_69cb_d0740);
+        let last = Xid(0x0006_b0a6_9cbd_0740);
         assert!(Xids::new(last).next() > last, "those of the process of before were 64 apart");
     }
 }
