@@ -107,12 +107,16 @@ fn read_hard(path: &Path, ranks: std::ops::Range<u64>, in_step: bool) -> Outcome
         let file = File::open(path).context("open")?;
         ranks_meet.wait();
         // A rank that cannot read goes on meeting the ranks that can, or they would wait for ever.
-        (0..ROUNDS).fold(Ok(()), |so_far: Outcome, round| {
+        let mut outcome = Ok(());
+        for round in 0..ROUNDS {
             if in_step {
                 ranks_meet.wait();
             }
-            so_far.and_then(|()| read(&file, (round * RANKS + rank) * RECORD, RECORD))
-        })
+            if outcome.is_ok() {
+                outcome = read(&file, (round * RANKS + rank) * RECORD, RECORD);
+            }
+        }
+        outcome
     };
     let one = &one;
     thread::scope(|scope| {
