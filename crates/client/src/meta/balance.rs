@@ -86,7 +86,7 @@ impl BalanceSettings {
     }
 
     /// Whether a directory of this name stays on its parent's MDT.
-    pub(super) fn excludes(&self, name: &[u8]) -> bool {
+    fn excludes(&self, name: &[u8]) -> bool {
         self.excluded.iter().any(|pattern| glob::matches(pattern.as_bytes(), name))
     }
 }
@@ -169,6 +169,16 @@ impl DirectoryBalance {
     /// Sets that.
     pub fn set_turn(&self, turn: u32) {
         self.state.lock().turn = turn;
+    }
+
+    /// How long it is believed how full MDTs are.
+    pub(super) fn max_age(&self) -> Duration {
+        self.state.lock().settings.max_age
+    }
+
+    /// Whether a directory of this name stays on its parent's MDT. No allocation: each `mkdir` that a default places asks.
+    pub(super) fn excludes(&self, name: &[u8]) -> bool {
+        self.state.lock().settings.excludes(name)
     }
 
     /// The MDT of a new directory, of those that can take one.

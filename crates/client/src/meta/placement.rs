@@ -76,7 +76,7 @@ impl Meta {
             Some(index) => index,
             // The names of one in stripes are spread already.
             None if self.is_striped(parent) => names.index,
-            None if self.placement.balance.settings().excludes(name.as_bytes()) => names.index,
+            None if self.placement.balance.excludes(name.as_bytes()) => names.index,
             None => self.place_for(names, is_round_robin, depth).await,
         };
         // One that has been lost since keeps nothing from being made.
@@ -117,7 +117,7 @@ impl Meta {
     async fn free_space(&self) -> Arc<[FreeSpace]> {
         let now = self.world.clock.now();
         if let Some((since, space)) = &*self.placement.space.lock()
-            && now < *since + self.placement.balance.settings().max_age
+            && now < *since + self.placement.balance.max_age()
         {
             return Arc::clone(space);
         }
